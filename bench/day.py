@@ -24,7 +24,7 @@ from highlevel.progress.outputs import ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.compile import compile_query
 from lowmark.query.options import Limits
@@ -154,7 +154,7 @@ def _records(
             strings, pane = node.reduction.strings, node.reduction.pane
             if strings not in packets:
                 packets[strings] = source.minute(minute, strings)
-            progress = Progress(pane.start(pane.index(end)))
+            progress = NodeProgress(pane.start(pane.index(end)))
             output = NodeOutput(node.name, reduced(node, packets[strings])[0], progress)
             for _, sent in outboxes[name, node.name].take(output, Ending.NONE):
                 yield Batch(sent.origin, sent.sequence, sent.rows, sent.tuples) if isinstance(sent, Rows) else sent

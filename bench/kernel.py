@@ -22,7 +22,7 @@ from bench.common.frames import MINUTE_NS, START_NS, Traffic, blocks_of, records
 from bench.common.reports import RESULTS, Figure, describe_machine, write_csv
 from bench.host.collisions import contenders
 from bench.host.handmade_kernel import HandMade, compiled_library, differences
-from lowlevel.config import Flush, LowLevelConfig, Order
+from lowlevel.config import Flush, FlushOrder, LowLevelConfig
 from lowlevel.node import SourceNodes
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Node
@@ -55,7 +55,7 @@ _MODES = {
     "slow, i = 160": LowLevelConfig(slots=_SLOTS, flush_every=160),
     "lazy": LowLevelConfig(slots=_SLOTS, flush=Flush.LAZY),
     "full": LowLevelConfig(slots=_SLOTS, flush=Flush.FULL),
-    "in order": LowLevelConfig(slots=_SLOTS, order=Order.PRESERVED, flush_every=1),
+    "in order": LowLevelConfig(slots=_SLOTS, order=FlushOrder.PRESERVED, flush_every=1),
 }
 
 

@@ -25,6 +25,7 @@ def job(
     windows: Annotated[int, typer.Option(help="One-minute windows; half of them are for warming up.")] = 24,
     rows: Annotated[int, typer.Option(help="Partial rows in each window, which is a micro-batch.")] = 800_000,
     having: Annotated[int, typer.Option(help="Result rows are those of more packets than this.")] = 0,
+    cuts: Annotated[int, typer.Option(help="Micro-batches in which each window is read.")] = 1,
     results: Results = RESULTS,
 ) -> None:
     """Partial rows per second of the Spark job against Spark's own windowed aggregation."""
@@ -32,8 +33,8 @@ def job(
     from bench.spark.windows import measure_job
 
     describe_machine(results)
-    loads = [Grouping(count, rows, windows, having=having) for count in groups or [66_000, 260_000]]
-    measure_job(results, "job-having" if having else "job", loads)
+    loads = [Grouping(count, rows, windows, having=having, cuts=cuts) for count in groups or [66_000, 260_000]]
+    measure_job(results, ("job-having" if having else "job") + (f"-cuts{cuts}" if cuts > 1 else ""), loads)
 
 
 @app.command(name="spark_windows")

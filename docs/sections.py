@@ -23,7 +23,7 @@ from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.query.aggregates import calls, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS, field_table
-from lowmark.query.options import Names
+from lowmark.query.options import Vocabulary
 from lowmark.query.parse import size_limits
 from lowmark.query.result_names import OFFICIAL, name_in
 from lowmark.wire.kafka.settings import KafkaSettings
@@ -166,7 +166,7 @@ def _names() -> str:
     columns = [field.name for field in (*PACKET_FIELDS, *DERIVED_FIELDS)]
     for column in (*columns, *(name for name in OFFICIAL if name not in columns)):
         cells = [f"`{column}`"]
-        for names in (Names.ECS, Names.OTEL, Names.IPFIX):
+        for names in (Vocabulary.ECS, Vocabulary.OTEL, Vocabulary.IPFIX):
             shown = name_in(names, column)
             official = column in OFFICIAL and getattr(OFFICIAL[column], names.value) is not None
             cells.append(f"`{shown}`" if official else f"({shown})")

@@ -1,8 +1,7 @@
-"""What comes out of the steps of a bucket: for queries, and what operators tell of their windows and rows."""
+"""The output of a bucket's steps: events for queries, and reports of operators about their windows and rows."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from highlevel.interface import Words
@@ -10,7 +9,7 @@ from highlevel.row_marks import RowMark
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 
-__all__ = ["Closing", "Events", "Told"]
+__all__ = ["Closing", "Events", "Reports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +21,24 @@ class Closing:
 
 
 @dataclass(slots=True)
-class Told:
-    """What an operator has told since the last call."""
+class Reports:
+    """What an operator has reported since the last call."""
 
     closings: list[Closing] = field(default_factory=list)
-    flaws: list[tuple[int, Reason]] = field(default_factory=list)  # of windows
-    marks: list[tuple[int, RowMark]] = field(default_factory=list)  # by port, on rows put out there
-    given_up: list[tuple[int, RowMark]] = field(default_factory=list)  # by port of an input, on rows of it
-    late: set[int] = field(default_factory=set)  # ports of inputs of which it has refused rows
+    flaws: list[tuple[int, Reason]] = field(default_factory=list)  # by window
+    marks: list[tuple[int, RowMark]] = field(default_factory=list)  # by output port, on rows of the port
+    given_up: list[tuple[int, RowMark]] = field(default_factory=list)  # by input port, on rows of the port
+    late: set[int] = field(default_factory=set)  # input ports of which rows were refused as late
+
+    def __bool__(self) -> bool:
+        return bool(self.closings or self.flaws or self.marks or self.given_up or self.late)
 
 
 @dataclass(slots=True)
 class Events:
     """What came out of the steps of a query since the last call. Steps are numbered as in its plan."""
 
-    rows: list[Words] = field(default_factory=list)  # of the answer
+    rows: list[Words] = field(default_factory=list)  # rows of the answer
     sent: list[tuple[int, Words | Promise]] = field(default_factory=list)
     """By step: rows and joint promises that go into its exchange."""
-    shed: Counter[Reason] = field(default_factory=Counter)  # rows that operators gave up
+    shed: dict[Reason, int] = field(default_factory=dict)  # number of rows that operators gave up

@@ -1,16 +1,16 @@
 """The operators of one bucket: one graph for all queries of its stage, in which each query is an answer, (step, port).
 
 Steps of several queries that compute the same from the same input are one step, which runs once
-(`lowmark.query.plan.fingerprint.step_digests` decides). The digest also names the step's state. So a query that is
-added, dropped or renamed leaves the state of the others where it is.
+(`lowmark.query.plan.fingerprint.step_digests` decides). The digest also names the step's state, so a query that is
+added, dropped or renamed leaves the state of the others in place.
 
 What an operator may rely on, and what the graph relies on:
 
 - a port that reads a node gets `Promise((Bound(PANE, below=p),), last=p == FOREVER)`: panes below p have ended. A port
   that reads another step gets that step's promises as they are made. A port that reads an exchange also gets the joint
   promises of all buckets together. A port of a union gets what holds for all its inputs;
-- rows, closings and promises of one advance come out before `work` has nothing left, in any order: a row belongs
-  to the window that its column `window_end` names;
+- rows, closings and promises of one advance come out in any order, all before `work` has nothing left. A row belongs to
+  the window that its column `window_end` names;
 - a step that makes windows (an aggregate, or windows merged behind an exchange) reports each window into which tuples
   were merged with `closed`, one window a call, in ascending order. It need not report windows without tuples. Closings
   from other steps are ignored;
@@ -20,59 +20,39 @@ What an operator may rely on, and what the graph relies on:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from highlevel.events import Closing, Events, Told
+from highlevel.build import Build
+from highlevel.events import Closing, Events, Reports
 from highlevel.interface import MarkOut, Operator, Out, Space, State, Words
-from highlevel.join import JoinOperator, OuterJoinOperator
-from highlevel.join.in_order import InOrderJoinOperator
 from highlevel.join.oblivious.oblivious_join import ObliviousJoinOperator
 from highlevel.join.oblivious.usage import Buffer
-from highlevel.join.punctuated import PunctuatedJoinOperator
+from highlevel.join.punctuated import FreedRows, PunctuatedJoinOperator
 from highlevel.join.shared import SharedJoinOperator
+from highlevel.join.shared.handover import Handover, hand_over, running, scope
 from highlevel.limits import GroupLimit
-from highlevel.operators.aggregate import AggregateOperator
-from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
-from highlevel.operators.distinct import DistinctOperator
-from highlevel.operators.finish import FinishOperator
-from highlevel.operators.gather import GatherOperator, SendOperator, TotalsOperator
 from highlevel.operators.incoming import panes_of
-from highlevel.operators.number import NumberOperator
-from highlevel.operators.partitioned_rows import PartitionedRowsOperator
-from highlevel.operators.reduce import ReduceOperator
-from highlevel.operators.slide_by_tuple import SlideByTupleOperator
-from highlevel.progress.joint_promises import JointPromises, joint_promises
-from highlevel.progress.value_promises import ValuePromises, about_values, news, of_all
+from highlevel.operators.row_windows.partitioned_rows import PartitionedRowsOperator
+from highlevel.progress.promises.joint import JointPromises, joint_promises
+from highlevel.progress.promises.values import ValuePromises, about_values, news, of_all
 from highlevel.row_marks import RowMark
 from highlevel.scheduler import IN_ORDER, Scheduler
-from highlevel.state import ScopedState
 from highlevel.views import Viewer
-from lowmark.query.options import Strategy
-from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.fingerprint import step_digests
-from lowmark.query.plan.joins import Oblivious, Punctuated
+from lowmark.query.plan.joins import Oblivious
 from lowmark.query.plan.nodes import (
-    Aggregate,
-    Counted,
-    Finish,
-    Gather,
     Join,
     MakesWindows,
     NodeInput,
     NodeView,
-    Number,
     QueryPlan,
-    Reduce,
     Send,
     Step,
-    StepPlan,
-    Totals,
 )
 from lowmark.query.plan.shared_joins import Share, shares
 from lowmark.wire.records.partials import PANE
@@ -80,17 +60,12 @@ from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.records.verdicts import OpenCount, Reason, Verdict
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Answer", "Build", "Graph", "GraphStep", "build"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-Build = Callable[[StepPlan, GroupLimit], Operator]
+__all__ = ["Answer", "Graph", "GraphStep"]
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What one input of a union has promised besides panes."""
+    """The promises of one input of a union, other than on panes."""
 
     joint: JointPromises
     values: ValuePromises
@@ -106,7 +81,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What holds for all inputs of a port: the first pane not ended, joint promises, those about values."""
+    """What all inputs of a port have promised: the first pane not ended, joint promises, promises about values."""
 
     ended: int
     joint: list[Promise]
@@ -117,47 +92,11 @@ _KEPT: Space[_Kept] = Space("graph.promised", _Kept.encode, _Kept.decode)
 """By the number of the input."""
 
 _FRONTS: Space[list[int]] = Space("graph.fronts", lambda piece: json.dumps(piece).encode(), json.loads)
-"""By input of a step, the first pane not ended at an input that brings panes."""
-
-
-def build(plan: StepPlan, limit: GroupLimit | None = None) -> Operator:
-    """The operator of a step. `limit`: groups that it may keep for ever; None: limited by memory alone."""
-    match plan:
-        case Aggregate(at_once=True):
-            return DistinctOperator(plan)
-        case Aggregate():
-            in_crowds = plan.crowded and plan.strategy is Strategy.PANED and not plan.closes
-            return CrowdedAggregateOperator(plan) if in_crowds else AggregateOperator(plan, limit)
-        case Finish():
-            return FinishOperator(plan)
-        case Gather():
-            return GatherOperator(plan)
-        case Totals():
-            return TotalsOperator(plan)
-        case Send():
-            return SendOperator()
-        case Join(kind=JoinKind.INNER, oblivious=Oblivious()):
-            return ObliviousJoinOperator(plan)
-        case Join(kind=JoinKind.INNER, in_order=None, punctuated=Punctuated()):
-            return PunctuatedJoinOperator(plan)
-        case Join(kind=JoinKind.INNER, in_order=None):
-            return JoinOperator(plan)
-        case Join(kind=JoinKind.INNER):
-            return InOrderJoinOperator(plan)
-        case Join():
-            return OuterJoinOperator(plan)
-        case Number():
-            return NumberOperator(plan)
-        case Reduce():
-            return ReduceOperator(plan)
-        case Counted(slides=None):
-            return PartitionedRowsOperator(plan, limit)
-        case Counted():
-            return SlideByTupleOperator(plan, limit)
+"""By input of a step, the first pane not ended; NEVER at an input without panes."""
 
 
 class Answer:
-    """One query in the graph: where its rows come out, and what came out of the steps that it reads."""
+    """One query in the graph: the step that outputs its rows, and the events of its steps."""
 
     def __init__(self, plan: QueryPlan, steps: Sequence[GraphStep]) -> None:
         self.plan = plan
@@ -171,25 +110,32 @@ class Answer:
 
     @property
     def fronts(self) -> list[list[int]]:
-        """By step and input, the first pane not ended at an input that brings panes."""
+        """By step and input, the first pane not ended; NEVER at an input without panes."""
         return [step.fronts for step in self._steps]
 
     def viewed(self, node: str, rows: Words) -> Words:
-        """Rows of a node as the query's steps read them."""
+        """Rows of a node in the form in which the query's steps read them."""
         viewer = self._viewers.get(node)
         return rows if viewer is None else viewer.of(rows)
 
     def open(self) -> OpenCount | None:
-        """Counts of open windows of partitions that number their rows, over all steps; None: no step has any."""
+        """Counts of open windows of partitions that number their rows, over all steps; None: no step numbers rows by
+        partition."""
         steps = ((step.operator, step.state) for step in self._steps)
         found = [operator.open(state) for operator, state in steps if isinstance(operator, PartitionedRowsOperator)]
         return sum(found, OpenCount()) if found else None
 
     def buffers(self) -> tuple[Buffer, ...]:
-        """Those of its joins without windows, input by input."""
+        """The buffers of its joins without windows, input by input."""
         steps = ((step.operator, step.state) for step in self._steps)
         joins = (operator.buffers(state) for operator, state in steps if isinstance(operator, ObliviousJoinOperator))
         return tuple(buffer for of in joins for buffer in of)
+
+    def freed(self) -> tuple[FreedRows, ...]:
+        """The rows that its punctuated joins keep and that promises have freed, input by input."""
+        steps = ((step.operator, step.state) for step in self._steps)
+        joins = (operator.freed(state) for operator, state in steps if isinstance(operator, PunctuatedJoinOperator))
+        return tuple(freed for of in joins for freed in of)
 
     def take_events(self) -> Events:
         events, self.events = self.events, Events()
@@ -206,15 +152,19 @@ class GraphStep:
         self.ports = tuple(map(plan.port, range(len(plan.inputs))))
         self.state = state
         self.stored = state.get(_FRONTS, 0)
-        """`fronts` as they are in the state; None: they are not."""
+        """`fronts` as stored in the state; None: not stored."""
         self.fronts = [*(self.stored or [NEVER] * len(plan.inputs))]
         self.readers: dict[int, list[_Input]] = {}  # by port
-        self.read_by: list[tuple[Answer, int]] = []  # the queries, and the number of the step in the plan of each
+        self.read_by: list[tuple[Answer, int]] = []  # each query with the step's number in its plan
         self.answers: list[Answer] = []  # the queries whose rows come out here
-        self.told = Told()
+        self.told = Reports()
         self.left: int | None = None
-        """Units of deferred work, as its operator said last; None: not known, since it has got something."""
+        """Units of deferred work that its operator reported last; None: unknown, because it has got input since."""
         self._graph = graph
+
+    def tells(self, digests: frozenset[str]) -> bool:
+        """Whether it is one of these steps."""
+        return self.digest in digests
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -244,17 +194,17 @@ class GraphStep:
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         self.told.flaws.append((window, reason))
 
-    def take_told(self) -> Told:
-        told, self.told = self.told, Told()
+    def take_told(self) -> Reports:
+        told, self.told = self.told, Reports()
         return told
 
     def outlet(self, port: int) -> tuple[Sequence[_Input], Sequence[Answer]]:
-        """Who reads what comes out of a port: steps, and queries of which it is the answer."""
+        """The readers of an output port: steps, and queries whose answer it is."""
         return self.readers.get(port, ()), [answer for answer in self.answers if answer.port == port]
 
     def united(self, number: int, promise: Promise) -> Sequence[Promise]:
-        """What the port of this input gets when the input promises this. Inputs of one port are a union: it gets what
-        holds for all of them, and was not known before."""
+        """The promises that a port gets when this input makes a promise. Inputs of one port are a union: the port gets
+        what newly holds for all of them."""
         port, pane = self.ports[number], promise.below(PANE)
         known = self._known(port) if self.ports.count(port) > 1 else None
         if pane is not None:
@@ -273,7 +223,7 @@ class GraphStep:
         return (*ended, *joint, *news(known.values, now.values))
 
     def _known(self, port: int) -> _Known:
-        """What holds for all inputs of a port."""
+        """What all inputs of a port have promised."""
         numbers = [number for number, of in enumerate(self.ports) if of == port]
         fronts = [self.fronts[number] for number in numbers]
         kept = [self.state.get(_KEPT, number) or _Kept(JointPromises(), ValuePromises()) for number in numbers]
@@ -286,7 +236,7 @@ class GraphStep:
     def shed(self, port: int, rows: Words, reason: Reason) -> None:
         self.told.given_up += ((port, mark) for mark in _given_up(rows, reason))
         for answer, _ in self.read_by:
-            answer.events.shed[reason] += len(rows)
+            answer.events.shed[reason] = answer.events.shed.get(reason, 0) + len(rows)
 
     def mark(self, port: int, mark: RowMark) -> None:
         self.told.marks.append((port, mark))
@@ -301,11 +251,14 @@ _Input = tuple[GraphStep, int]
 
 
 class _SharedStep(GraphStep):
-    """A join of several windows. What comes out of a port goes on as if the step of that window had made it."""
+    """A join of several windows. The output of a port passes on as if the step of that window had made it."""
 
     def __init__(self, graph: Graph, share: Share, plan: Step, state: State) -> None:
         super().__init__(graph, _name(share), plan, SharedJoinOperator(share.plan), state)
         self.members: dict[int, GraphStep] = {}  # by port
+
+    def tells(self, digests: frozenset[str]) -> bool:
+        return all(member.digest in digests for member in self.members.values())
 
     def rows(self, port: int, rows: Words) -> None:
         self.members[port].rows(0, rows)
@@ -318,7 +271,7 @@ class _SharedStep(GraphStep):
 
 
 class _Shared:
-    """The operator of a step that a shared one does the work of: it gets nothing."""
+    """The operator of a step whose work a shared step does: it gets no input."""
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         raise AssertionError("the shared step reads its inputs")
@@ -336,46 +289,66 @@ class _Shared:
 class Graph:
     """`plans` are the queries, in the order in which they get rows."""
 
-    def __init__(self, plans: Sequence[QueryPlan], build: Build, state: State, scheduler: Scheduler = IN_ORDER) -> None:
+    def __init__(
+        self, plans: Sequence[QueryPlan], build: Build, state: State, scheduler: Scheduler = IN_ORDER,
+        seen: int = NEVER,
+    ) -> None:  # fmt: skip
+        """`seen`: all rows that have come so far lie before this time."""
         self._scheduler = scheduler
         self.answers: dict[str, Answer] = {}
-        self.failed: tuple[str, ...] = ()
-        """The queries that read the operator that raised an exception."""
+        self._running: GraphStep | None = None
+        """The step whose operator runs; of nested ones, the innermost. It stays set when its operator raises an
+        exception."""
         self._steps: dict[str, GraphStep] = {}  # by digest; inputs come before their readers
-        self._readers: dict[str, dict[NodeView | None, list[_Input]]] = {}  # by node, and how it is read
+        self._readers: dict[str, dict[NodeView | None, list[_Input]]] = {}  # by node and view
         self._viewers: dict[NodeView, Viewer] = {}
         limits = _limits(plans)
         self._oblivious = _oblivious(plans)
         self._shares = {digest: share for share in shares(plans) for digest in share.members}
+        joins = running(plans, self._shares)
+        self.handed_over = frozenset(digest for join in joins for digest in join.members)
+        """The steps that say themselves which rows they have missed."""
+        changed = hand_over(joins, state, seen)
+        _hand_over(changed, state)
         for plan in plans:
             self._add(plan, build, limits, state)
+        for digest, marks in changed.marks.items():
+            for mark in marks:
+                self._steps[digest].mark(0, mark)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The queries that read the operator that has raised an exception."""
+        return () if self._running is None else self._running.queries
 
     @property
     def steps(self) -> Sequence[GraphStep]:
-        """Inputs come before their readers."""
+        """The steps; inputs come before their readers."""
         return tuple(self._steps.values())
 
     def readers(self, node: str) -> Mapping[NodeView | None, Sequence[tuple[GraphStep, int]]]:
-        """The steps that read a node, with the number of the input, by how they read it."""
+        """The steps that read a node, each with the number of its input, by the view through which they read it."""
         return self._readers.get(node, {})
 
     def feed(self, node: str, rows: Words) -> None:
         for view, readers in self._readers.get(node, {}).items():
             self.pass_rows(readers, rows if view is None else self._viewers[view].of(rows))
 
-    def promise(self, node: str, frontier: int) -> None:
-        """The panes of the node below `frontier` have ended."""
-        self.promise_jointly(node, Promise((Bound(PANE, frontier),), frontier == FOREVER))
+    def promise(self, node: str, frontier: int, steps: frozenset[str] | None = None) -> None:
+        """Promise that the panes of the node below `frontier` have ended. `steps`: only these are told."""
+        self.promise_jointly(node, Promise((Bound(PANE, frontier),), frontier == FOREVER), steps)
 
-    def promise_jointly(self, node: str, promise: Promise) -> None:
-        """No later row of the node, from any bucket, satisfies all of these bounds."""
+    def promise_jointly(self, node: str, promise: Promise, steps: frozenset[str] | None = None) -> None:
+        """Promise that no later row of the node, from any bucket, satisfies all of these bounds. `steps`: only these
+        are told."""
         for view, readers in self._readers.get(node, {}).items():
             named = promise if view is None else _viewed(promise, view)
             if named is not None:
-                self.pass_promise(readers, named)
+                told = readers if steps is None else [each for each in readers if each[0].tells(steps)]
+                self.pass_promise(told, named)
 
     def promise_of(self, query: str, step: int, promise: Promise) -> None:
-        """Pass on a promise as if a step of this query had made it on its port 0."""
+        """Pass on a promise as if this step of the query had made it on its port 0."""
         self._steps[step_digests(self.answers[query].plan)[step]].promise(0, promise)
 
     def work(self) -> None:
@@ -383,8 +356,9 @@ class Graph:
         while waiting := [step for step in self._steps.values() if step.left != 0]:
             place, budget = self._scheduler.turn(waiting)
             step = waiting[place]
-            left = self._attributed(step, step.operator.work, step.state, step, max(1, budget))
-            step.left = left
+            step.left, self._running = None, step
+            left = step.operator.work(step.state, step, max(1, budget))
+            step.left, self._running = left, None
 
     def save(self) -> None:
         for step in self._steps.values():
@@ -394,21 +368,19 @@ class Graph:
 
     def pass_rows(self, readers: Iterable[_Input], rows: Words) -> None:
         if len(rows):
+            outer = self._running
             for step, number in readers:
-                self._attributed(step, step.operator.on_batch, step.ports[number], rows, step.state, step)
+                step.left, self._running = None, step
+                step.operator.on_batch(step.ports[number], rows, step.state, step)
+            self._running = outer
 
     def pass_promise(self, readers: Iterable[_Input], promise: Promise) -> None:
+        outer = self._running
         for step, number in readers:
             for each in step.united(number, promise):
-                self._attributed(step, step.operator.on_promise, step.ports[number], each, step.state, step)
-
-    def _attributed(self, step: GraphStep, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        step.left = None
-        try:
-            return call(*args, **kwargs)
-        except Exception:
-            self.failed = self.failed or step.queries  # an operator may run inside the output of another: the inner one
-            raise
+                step.left, self._running = None, step
+                step.operator.on_promise(step.ports[number], each, step.state, step)
+        self._running = outer
 
     def _add(self, plan: QueryPlan, build: Build, limits: Mapping[str, GroupLimit], state: State) -> None:
         digests = step_digests(plan)
@@ -422,7 +394,7 @@ class Graph:
                 if made is None:
                     continue
             else:
-                scoped = ScopedState(state, f"step.{digest}.")
+                scoped = scope(state, digest)
                 run = step.plan
                 if isinstance(run, Join):
                     run = replace(run, oblivious=self._oblivious.get(digest))
@@ -443,28 +415,47 @@ class Graph:
         steps[-1].answers.append(answer)
 
     def _share(self, share: Share, digest: str, step: Step, state: State) -> GraphStep | None:
-        """Make a step that a shared one does the work of; returns the shared one if it is new."""
+        """Make a step whose work a shared step does. Returns the shared step if it is new."""
         shared = self._steps.get(_name(share))
         new = None
         if not isinstance(shared, _SharedStep):
-            shared = _SharedStep(self, share, step, ScopedState(state, f"step.{share.members[-1]}."))
+            shared = _SharedStep(self, share, step, scope(state, share.members[-1]))
             self._steps[_name(share)] = new = shared
-        self._steps[digest] = member = GraphStep(self, digest, step, _Shared(), ScopedState(state, f"step.{digest}."))
+        self._steps[digest] = member = GraphStep(self, digest, step, _Shared(), scope(state, digest))
         member.fronts = shared.fronts
         shared.members[share.members.index(digest)] = member
         return new
 
 
 def _viewed(promise: Promise, view: NodeView) -> Promise | None:
-    """A promise on rows of a node, for those that read it through a view; None if they do not see its columns."""
+    """A promise on rows of a node as seen through a view; None if the view lacks one of its columns."""
     names = dict(zip(view.columns, view.schema.names, strict=True))
     bounds = [bound.renamed(names) for bound in promise.bounds]
     return Promise(tuple(bound for bound in bounds if bound is not None), promise.last) if all(bounds) else None
 
 
 def _name(share: Share) -> str:
-    """The name of its step in the graph; its state is that of its last member."""
+    """The name of a shared step in the graph. Its state is that of its last member."""
     return f"shared {share.members[-1]}"
+
+
+def _hand_over(changed: Handover, state: State) -> None:
+    """Hand over what the graph keeps for the inputs of joins that begin or have ended."""
+    taken: dict[str, tuple[list[list[int]], dict[int, _Kept]]] = {}
+    for name, before in changed.heirs.items():
+        states = [scope(state, each) for each in before]
+        fronts = [found for each in states if (found := each.get(_FRONTS, 0)) is not None]
+        kept = {key: piece for each in states for key in each.keys(_KEPT) if (piece := each.get(_KEPT, key))}
+        taken[name] = fronts, kept
+    for name in changed.ended:
+        scope(state, name).drop(_FRONTS, 0)
+        for key in scope(state, name).keys(_KEPT):
+            scope(state, name).drop(_KEPT, key)
+    for name, (fronts, kept) in taken.items():
+        if fronts:
+            scope(state, name).put(_FRONTS, 0, [max(each) for each in zip(*fronts, strict=True)])
+        for key, piece in kept.items():
+            scope(state, name).put(_KEPT, key, piece)
 
 
 def _given_up(rows: Words, reason: Reason) -> Iterator[RowMark]:
@@ -486,7 +477,7 @@ def _limits(plans: Iterable[QueryPlan]) -> dict[str, GroupLimit]:
 
 
 def _oblivious(plans: Iterable[QueryPlan]) -> dict[str, Oblivious]:
-    """By step that is a join without windows, how it runs: with the least memory of the queries that share it."""
+    """How each join without windows runs, by step: with the least memory of the queries that share it."""
     found: dict[str, Oblivious] = {}
     for plan in plans:
         for step, digest in zip(plan.steps, step_digests(plan), strict=True):

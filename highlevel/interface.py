@@ -28,11 +28,25 @@ P = TypeVar("P")
 @dataclass(frozen=True)
 class Space(Generic[P]):
     """A kind of state piece of one operator: its name, unique in the operator, and how a piece is written and read.
-    Names of what the graph keeps of a step begin with `graph.`; no operator uses such a name."""
+    Names of what the graph keeps of a step begin with `graph.`; no operator uses such a name.
+
+    Pieces of a growing space can be written in parts: `merge` makes a new piece of them, the oldest first. Either the
+    operator adds parts (`State.part`, `State.add`), or the space has `news`: the additions to a piece since it was read
+    or `news` was last called; None if the piece has changed in another way.
+
+    A change of the format is a new `version`; `before` then reads the format of the version before."""
 
     name: str
     encode: Callable[[P], bytes]
     decode: Callable[[bytes], P]
+    merge: Callable[[Sequence[P]], P] | None = None
+    news: Callable[[P], P | None] | None = None
+    version: int = 1
+    before: Callable[[bytes], P] | None = None
+
+    def merged(self, parts: Sequence[P]) -> P:
+        assert self.merge is not None, f"pieces of {self.name} do not grow"
+        return self.merge(parts)
 
 
 class State(Protocol):
@@ -40,6 +54,14 @@ class State(Protocol):
 
     def get(self, space: Space[P], key: int) -> P | None: ...
     def put(self, space: Space[P], key: int, piece: P) -> None: ...
+    def part(self, space: Space[P], key: int) -> P | None:
+        """The part of a growing piece that takes additions. None: the operator begins a new part."""
+        ...
+
+    def add(self, space: Space[P], key: int, part: P) -> None:
+        """Store a changed part from `part`, or a new part. Reads and writes nothing else of the piece."""
+        ...
+
     def drop(self, space: Space[P], key: int) -> None: ...
     def keys(self, space: Space[P], below: int | None = None) -> Sequence[int]:
         """Keys in ascending order, only those smaller than `below`; loads no piece."""
@@ -50,7 +72,7 @@ class MarkOut(Protocol):
     """Where the marks on an operator's output go."""
 
     def mark(self, port: int, mark: RowMark) -> None:
-        """Something is known against these rows of the output."""
+        """Mark rows of the output as lossy or partial."""
         ...
 
 
@@ -71,8 +93,8 @@ class Out(MarkOut, Protocol):
 
     def flaw(self, port: int, window: int, reason: Reason) -> None:
         """A value in this window cannot be computed: it shows null, and the window is lossy for this reason.
-        `overflow`: an intermediate or final value left int64; `tie`: the first or the last tuples, all at one time,
-        have different values. `numbering` concerns no window: the step restarts its count here.
+        `overflow`: an intermediate or final value left int64. `tie`: the first or last tuples have equal times and
+        different values. `numbering` concerns no window: the step restarts its count here.
 
         A step whose rows lie in no window reports `mark` instead."""
         ...
@@ -86,15 +108,15 @@ class Operator(Protocol):
         ...
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        """The port's frontier has moved: close what is now proved complete. Called once for each advance."""
+        """Close what the port's new frontier proves complete. Called once for each advance."""
         ...
 
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
-        """Something is known against rows of the port: say which rows of the output it concerns. This changes no state,
-        and may come before the rows or after them. A step that makes windows gets marks on its windows (`WINDOW`)."""
+        """Map a mark on rows of the port to the output rows that it concerns. This changes no state, and may come
+        before the rows or after them. A step that makes windows gets marks on its windows (`WINDOW`)."""
         ...
 
     def work(self, state: State, out: Out, budget: int) -> int:
-        """Do up to `budget` units of deferred work; returns the units left. What a unit is, the operator decides. It is
-        repeated to 0 before a commit (`highlevel.scheduler`)."""
+        """Do up to `budget` units of deferred work; returns the units left. The operator defines its unit. Before a
+        commit the call is repeated until 0 units are left (`highlevel.scheduler`)."""
         ...

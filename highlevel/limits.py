@@ -1,4 +1,5 @@
-"""Limits on what a bucket keeps for ever. Most state goes when its window has closed; this is about the rest."""
+"""Limits on what a bucket keeps for ever. Most state is dropped when its window has closed; these limits bound the
+rest."""
 
 from __future__ import annotations
 

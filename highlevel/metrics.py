@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from highlevel.rosters.source_waits import SourceReport, SourceWaits
@@ -33,13 +33,16 @@ _COUNTERS: Final = {
     "merged": ("lowmark_tuples_merged", "Tuples that the merged partials hold."),
     "late": (
         "lowmark_tuples_after_close",
-        "Late tuples, not merged: their granule had ended at the source or in the job.",
+        "Late tuples that the job did not merge: their granule had ended at the source or in the job.",
     ),
-    "duplicates": ("lowmark_records_duplicate", "Records ignored: at or below the last sequence number of their lane."),
-    "gaps": ("lowmark_records_missing", "Sequence numbers missing in a lane: records that never arrived."),
+    "duplicates": (
+        "lowmark_records_duplicate",
+        "Records ignored because their sequence number is not above the last one of their lane.",
+    ),
+    "gaps": ("lowmark_records_missing", "Records that never arrived: sequence numbers missing in a lane."),
     "fenced": (
         "lowmark_records_fenced",
-        "Records ignored: a later epoch of their source, or a later generation of the job, had begun.",
+        "Records ignored because a later epoch of their source, or a later generation of the job, had begun.",
     ),
     "replayed": ("lowmark_tuples_replayed", "Tuples ignored because a restarted file source had sent them before."),
     "unlisted": (
@@ -88,6 +91,8 @@ class BucketReport(SourceReport, Protocol):
     def state_bytes(self) -> int: ...
     @property
     def buffers(self) -> Sequence[tuple[str, str, int, int, int, int]]: ...
+    @property
+    def freed(self) -> Sequence[tuple[str, str, int, int, int]]: ...
 
 
 class HighLevelMetrics(Collector):
@@ -123,17 +128,18 @@ class HighLevelMetrics(Collector):
         self._exchanged = Counter(
             "lowmark_exchange_rows", "Rows that buckets sent to each other.", _QUERY, registry=registry
         )
-        self._late_rows = Counter("lowmark_late_rows", "Rows of late tuples written.", _QUERY, registry=registry)
+        self._late_rows = Counter("lowmark_late_rows", "Rows written for late tuples.", _QUERY, registry=registry)
         self._corrections = Counter(
             "lowmark_corrections", "Corrections written for windows that had closed.", _QUERY, registry=registry
         )
         self._windows = Counter(
-            "lowmark_windows_completed", "Windows completed, counted per bucket; one with two reasons counts twice.",
+            "lowmark_windows_completed",
+            "Windows completed, counted in each bucket; a window with two reasons counts twice.",
             ("query", "verdict", "reason"), registry=registry,
         )  # fmt: skip
         self._amended = Counter(
             "lowmark_windows_amended",
-            "Times a completed window of a bucket was declared lossy afterwards; with two reasons it counts twice.",
+            "Completed windows of a bucket that became lossy afterwards; a window with two reasons counts twice.",
             ("query", "reason"), registry=registry,
         )  # fmt: skip
         self._state = Counter("lowmark_state_written_bytes", "Bytes of state written.", ("stage",), registry=registry)
@@ -150,8 +156,8 @@ class HighLevelMetrics(Collector):
         )  # fmt: skip
         self._delays = Histogram(
             "lowmark_result_delay_seconds",
-            "When windows close: seconds from the time up to which the query is complete until its results are "
-            "visible.",
+            "Seconds from the time up to which the query is complete until its results are visible; measured when "
+            "windows close.",
             _QUERY, buckets=_DELAYS, registry=registry,
         )  # fmt: skip
         for phase in BatchPhase:
@@ -215,14 +221,14 @@ class HighLevelMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         now_ns = self._now_ns()
         with self._lock:
-            families = [*self._queries(now_ns), *self._buffers(), *self._sources(now_ns)]
+            families = [*self._queries(now_ns), *self._buffers(), *self._freed(), *self._sources(now_ns)]
         yield from families
         yield from self._names()
 
     def _queries(self, now_ns: int) -> Iterator[Metric]:
         lag = GaugeMetricFamily(
             "lowmark_frontier_lag_seconds",
-            "Seconds by which the slowest bucket's frontier trails the clock; 0 after all ended.",
+            "Seconds by which the frontier of the slowest bucket trails the clock; 0 after all sources have ended.",
             labels=_QUERY,
         )  # fmt: skip
         open_windows = GaugeMetricFamily(
@@ -245,7 +251,7 @@ class HighLevelMetrics(Collector):
             open_windows.add_metric((query,), count)
         quarantined = GaugeMetricFamily(
             "lowmark_query_quarantined",
-            "1 while the query is quarantined: an operator of it has failed, and only the other queries go on; else 0.",
+            "1 while the query is quarantined: it failed or reached a limit, and only the other queries go on; else 0.",
             labels=_QUERY,
         )
         for plan in self._plans:
@@ -253,19 +259,20 @@ class HighLevelMetrics(Collector):
         yield from (lag, open_windows, quarantined)
 
     def _buffers(self) -> Iterator[Metric]:
-        """Of joins without windows, over all buckets."""
+        """The buffers of joins without windows, over all buckets."""
         predicted = GaugeMetricFamily(
             "lowmark_join_rows_predicted", "Rows that a join without windows needs of an input, as its model predicts.",
             labels=("query", "input"),
         )  # fmt: skip
         used = GaugeMetricFamily(
             "lowmark_join_rows_used",
-            "Rows of an input of a join without windows, from the newest back to the oldest that met another of late.",
+            "Rows of an input that a join without windows has needed recently: from the newest back to the oldest that "
+            "matched a row of another input.",
             labels=("query", "input"),
         )
         accuracy = GaugeMetricFamily(
             "lowmark_join_accuracy_ratio",
-            "Share of the rows found by joins without windows that the predicted rows were enough for.",
+            "Share of the results of joins without windows for which the predicted rows were enough.",
             labels=_QUERY,
         )
         rows: dict[tuple[str, str], tuple[int, int]] = {}
@@ -283,10 +290,36 @@ class HighLevelMetrics(Collector):
             accuracy.add_metric((query,), within / results if results else 1.0)
         yield from (predicted, used, accuracy)
 
+    def _freed(self) -> Iterator[Metric]:
+        """The rows that punctuated joins keep and that promises have freed, over all buckets."""
+        labels = ("query", "input")
+        kept = GaugeMetricFamily(
+            "lowmark_join_rows_kept", "Rows of an input that a punctuated join keeps now.", labels=labels
+        )
+        promised = GaugeMetricFamily(
+            "lowmark_join_values_promised",
+            "Values of an input that a punctuated join remembers because they are promised not to come again.",
+            labels=labels,
+        )
+        freed = CounterMetricFamily(
+            "lowmark_join_rows_freed",
+            "Rows of an input that a punctuated join dropped or did not keep, because the other input promised so.",
+            labels=labels,
+        )
+        found: dict[tuple[str, str], tuple[int, int, int]] = {}
+        for query, name, *counts in (each for report in self._standing.values() for each in report.freed):
+            before = found.get((query, name), (0, 0, 0))
+            found[query, name] = before[0] + counts[0], before[1] + counts[1], before[2] + counts[2]
+        for of, (rows, values, gone) in found.items():
+            kept.add_metric(of, rows)
+            promised.add_metric(of, values)
+            freed.add_metric(of, gone)
+        yield from (kept, promised, freed)
+
     def _sources(self, now_ns: int) -> Iterator[Metric]:
         awaited = GaugeMetricFamily(
             "lowmark_source_awaited",
-            "Buckets whose frontier this source has held back for more than 10 s plus three granules.",
+            "Number of buckets whose frontier this source has held back for more than 10 s plus three granules.",
             labels=("node", "source"),
         )
         silent = GaugeMetricFamily(

@@ -1,9 +1,9 @@
-"""Marks on rows: what is known against rows that lie somewhere. Marks travel through operators as promises do.
+"""Marks on rows: a verdict against all rows within some extents. Marks travel through operators as promises do.
 
-A mark is a box, like a joint promise: the rows that it concerns, whether they are there, wrong or missing, have values
-within its extents. An operator maps the extents of its input's columns to those of its output's by the functions by
-which it maps bounds. Losses of a bucket begin as marks on panes of nodes and on windows, and end at steps that make
-windows, at exchanges and in the answer (`highlevel.verdicts`).
+A mark is a box, like a joint promise: the rows that it concerns, whether present, wrong or missing, have values within
+its extents. An operator maps the extents of its input's columns to those of its output's by the functions by which it
+maps bounds. Losses of a bucket begin as marks on panes of nodes and on windows, and end at steps that make windows, at
+exchanges and in the answer (`highlevel.verdicts`).
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ __all__ = [
 ]  # fmt: skip
 
 Extent = tuple[int, int]
-"""Values from the first up to the second."""
+"""An extent: values from the first up to the second."""
 
 EVERYWHERE: Extent = (NEVER, FOREVER)
 
 WINDOW = "window"
-"""Stands for the number of a window, in marks that a step gets on the windows that it makes."""
+"""The column of a window's number, in marks on windows for the step that makes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowMark:
-    """`extents`: by column; of a column that is not named nothing is known. `times` are those of the tuples that the
-    rows are made from, in values of the nodes' attribute."""
+    """`extents`: by column; a column that is not named is unlimited. `times` are those of the tuples that the rows are
+    made from, in values of the nodes' attribute."""
 
     verdict: Verdict
     extents: Mapping[str, Extent]
     times: Extent = EVERYWHERE
-    shifts: bool = False  # rows are missing or wrong: where rows are counted, all later ones get other numbers
-    joined: bool = False  # it has come through a join, which may hold rows back
+    shifts: bool = False  # rows are missing or wrong, so a later count of rows gives wrong numbers
+    joined: bool = False  # the mark has passed a join, which may hold rows back
 
     def at(self, extents: Mapping[str, Extent]) -> RowMark:
         return replace(self, extents=extents)
 
     def __add__(self, other: RowMark) -> RowMark:
-        """One mark that says at least what both say."""
+        """One mark that covers both."""
         both = self.extents.keys() & other.extents.keys()
         return RowMark(
             self.verdict | other.verdict, {name: _hull(self.extents[name], other.extents[name]) for name in both},
@@ -60,13 +60,13 @@ def _hull(one: Extent, other: Extent) -> Extent:
 
 
 def through(extent: Extent, way: Progress) -> Extent:
-    """The values that an expression, which progresses in this way with a column, has where the column lies within."""
+    """The extent of an expression over the column's extent; `way`: how it progresses with the column."""
     start, stop = extent
     return start if start == NEVER else way.value(start), stop if stop == FOREVER else way.value(stop - 1) + 1
 
 
 def carried(mark: RowMark, columns: Mapping[str, Iterable[tuple[str, Progress]]]) -> dict[str, Extent]:
-    """The extents of an output's columns. `columns`, by column of the input: those that progress with it."""
+    """The extents of an output's columns. `columns`: by input column, the output columns that progress with it."""
     return {
         name: through(extent, way) for column, extent in mark.extents.items() for name, way in columns.get(column, ())
     }
@@ -85,8 +85,8 @@ def of_panes(extent: Extent, pane: Pane) -> Extent:
 
 
 def counted_anew(mark: RowMark, names: Sequence[str], since: Mapping[str, int] | None = None) -> RowMark:
-    """The mark on the output of a step that counts rows: a loss gives all later rows other numbers, wherever they lie;
-    in some columns only from values `since` on."""
+    """The mark on the output of a step that counts rows: a loss changes the numbers of all later rows, wherever they
+    lie; in the columns of `since`, only from those values on."""
     if not mark.verdict.reasons and not mark.shifts:
         return mark.at(dict.fromkeys(names, EVERYWHERE))
     verdict = mark.verdict | Verdict(frozenset({Reason.NUMBERING}))
@@ -100,7 +100,7 @@ def on_windows(windows: range, verdict: Verdict) -> RowMark:
 
 
 def shown_windows(window: Window, mark: RowMark) -> RowMark:
-    """A mark on windows as one on the rows that show them."""
+    """Convert a mark on windows into one on the rows that show them."""
     first, stop = mark.extents[WINDOW]
     last = stop - 1
     start, begins = window.start(first), window.start(last)
@@ -112,7 +112,7 @@ def shown_windows(window: Window, mark: RowMark) -> RowMark:
 
 
 def windows_shown(window: Window, mark: RowMark) -> range:
-    """The windows of rows that show them, for a mark on these rows."""
+    """Convert a mark on rows that show windows into one on these windows."""
     start, stop = mark.extents.get("window_end", EVERYWHERE)
     length, origin = window.axis.unit * window.slide, window.axis.origin
     return range(-(-(start - origin) // length) - 1, (stop - 1 - origin) // length)

@@ -1,7 +1,7 @@
-"""Which operator works next on what it has put off, and for how many units.
+"""Chooses which operator does deferred work next, and how many units.
 
-The graph asks until no step has anything left: before it passes on what a promise has closed, and before a commit. So a
-scheduler decides order and portions, and never whether something is done.
+The graph repeats the choice until no step has work left: before it passes on what a promise has closed, and before a
+commit. A scheduler therefore decides order and portions, never whether work is done.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Protocol
 
 from lowmark.query.plan.nodes import StepPlan
 
-__all__ = ["IN_ORDER", "Scheduler", "Waiting"]
+__all__ = ["IN_ORDER", "Schedulable", "Scheduler"]
 
 _ALL = 1 << 62
 
 
-class Waiting(Protocol):
+class Schedulable(Protocol):
     """A step that may have deferred work."""
 
     @property
@@ -30,13 +30,13 @@ class Waiting(Protocol):
 
     @property
     def left(self) -> int | None:
-        """Units of work, as it said last; None: it has got something since."""
+        """Units of work that it reported last; None: it has got input since."""
         ...
 
 
 class Scheduler(Protocol):
-    def turn(self, waiting: Sequence[Waiting]) -> tuple[int, int]:
-        """The place, among these steps, of the one that works now, and for how many units, at least one. They stand in
+    def turn(self, waiting: Sequence[Schedulable]) -> tuple[int, int]:
+        """The place, among these steps, of the one that works now, and its number of units, at least one. Steps are in
         the order of the graph: inputs before their readers."""
         ...
 
@@ -44,7 +44,7 @@ class Scheduler(Protocol):
 class _InOrder:
     """Each step does all of its work before its readers do theirs."""
 
-    def turn(self, waiting: Sequence[Waiting]) -> tuple[int, int]:
+    def turn(self, waiting: Sequence[Schedulable]) -> tuple[int, int]:
         return 0, _ALL
 
 

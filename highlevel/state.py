@@ -1,17 +1,23 @@
 """State of one (stage, bucket) in pieces: in memory for the local runner, over a byte store for the others.
 
-A piece in a byte store begins with the version of its format and the fingerprint of its stage. Any other beginning is
-refused: state of another program or another plan is never guessed at.
+A piece in a byte store begins with the version of this head, the version of its space and the fingerprint of its stage.
+A space reads its own version and, if it says how, the one before. Anything else is refused: state of another program or
+another plan cannot be read.
+
+A directory names the pieces and is a piece itself, because a state store may read all values to list its keys. A piece
+of a growing space is stored in parts, so that a micro-batch writes only the additions.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Protocol, TypeVar
 
 from highlevel.interface import Space, State
+from highlevel.piece_directory import Directory, Parts
 
 __all__ = [
     "STATE_VERSION", "ByteStore", "MemoryByteStore", "MemoryState", "PiecewiseState", "ScopedState", "StateRefused",
@@ -19,8 +25,12 @@ __all__ = [
 
 P = TypeVar("P")
 
-STATE_VERSION = 9
-"""Version of the format of all pieces together. Every change of a piece's format needs a new version."""
+STATE_VERSION = 11
+"""Version of the head before each piece, and of the way in which pieces are combined."""
+
+
+_DIRECTORY: Space[Directory] = Space("", Directory.encode, Directory.decode)
+"""The name of the directory in the store; no other space has it."""
 
 
 class StateRefused(Exception):
@@ -34,9 +44,6 @@ class ByteStore(Protocol):
     def load(self, space: str, key: int) -> bytes | None: ...
     def store(self, space: str, key: int, piece: bytes) -> None: ...
     def delete(self, space: str, key: int) -> None: ...
-    def keys(self, space: str) -> Sequence[int]:
-        """All keys of the space, in any order. Called at most once per space and micro-batch."""
-        ...
 
 
 class MemoryByteStore:
@@ -54,9 +61,6 @@ class MemoryByteStore:
     def delete(self, space: str, key: int) -> None:
         self.pieces.pop((space, key), None)
 
-    def keys(self, space: str) -> Sequence[int]:
-        return [key for name, key in self.pieces if name == space]
-
 
 @dataclass
 class _Live:
@@ -64,7 +68,6 @@ class _Live:
 
     keys: list[int] = field(default_factory=list)
     pieces: dict[int, object] = field(default_factory=dict)
-    encode: Callable[..., bytes] | None = None
 
 
 def _add(keys: list[int], key: int) -> None:
@@ -80,6 +83,17 @@ def _remove(keys: list[int], key: int) -> bool:
     if found:
         del keys[at]
     return found
+
+
+def _insert(keys: list[int], key: int) -> None:
+    at = bisect_left(keys, key)
+    if at == len(keys) or keys[at] != key:
+        keys.insert(at, key)
+
+
+def _name(space: str, part: int) -> str:
+    """The name, in the store, of a part of a space's piece."""
+    return f"{space}#{part}" if part else space
 
 
 def _below(keys: list[int], below: int | None) -> Sequence[int]:
@@ -102,6 +116,12 @@ class MemoryState:
             _add(live.keys, key)
         live.pieces[key] = piece
 
+    def part(self, space: Space[P], key: int) -> P | None:
+        return self.get(space, key)
+
+    def add(self, space: Space[P], key: int, part: P) -> None:
+        self.put(space, key, part)
+
     def drop(self, space: Space[P], key: int) -> None:
         live = self._spaces.get(space.name)
         if live is not None and live.pieces.pop(key, None) is not None:
@@ -110,6 +130,23 @@ class MemoryState:
     def keys(self, space: Space[P], below: int | None = None) -> Sequence[int]:
         live = self._spaces.get(space.name)
         return [] if live is None else _below(live.keys, below)
+
+
+@dataclass
+class _Stored(_Live):
+    """Live pieces over a byte store. `new`: parts added since the last commit; `stored`: the parts in the store;
+    `known`: the pieces that have been read from the store or written to it."""
+
+    space: Space[object] = field(kw_only=True)
+    new: dict[int, object] = field(default_factory=dict)
+    stored: Parts = field(default_factory=Parts)
+    known: dict[int, object] = field(default_factory=dict)
+
+
+class _Touch(Enum):
+    PUT = auto()
+    ADDED = auto()
+    DROPPED = auto()
 
 
 class PiecewiseState:
@@ -121,77 +158,159 @@ class PiecewiseState:
 
     def __init__(self, store: ByteStore, stage: str) -> None:
         self._store = store
-        self._head = STATE_VERSION.to_bytes(2, "big") + len(stage.encode()).to_bytes(2, "big") + stage.encode()
         self._stage = stage
-        self._spaces: dict[str, _Live] = {}
-        self._touched: dict[tuple[str, int], bool] = {}  # put (True) or dropped since the last commit, in that order
+        self._spaces: dict[str, _Stored] = {}
+        self._touched: dict[tuple[str, int], _Touch] = {}  # since the last commit, in that order
+        listed = store.load(_DIRECTORY.name, 0)
+        self._directory = Directory() if listed is None else self._decoded(_DIRECTORY, listed)
 
     def get(self, space: Space[P], key: int) -> P | None:
         live = self._space(space)
         if key in live.pieces:
             return live.pieces[key]  # type: ignore[return-value]  # `put` or `decode` gave a P
-        at = bisect_left(live.keys, key)
-        if at == len(live.keys) or live.keys[at] != key:
+        if self._touched.get((space.name, key)) is _Touch.DROPPED:
             return None
-        stored = self._store.load(space.name, key)
-        if stored is None:
-            raise StateRefused(f"piece {key} of {space.name} of stage {self._stage} is listed and cannot be loaded")
-        piece = space.decode(self._content(space.name, stored))
+        parts = [self._load(space, key, part) for part in live.stored.of(key)]
+        if key in live.new:
+            parts.append(live.new[key])  # type: ignore[arg-type]  # `add` took a P
+        if not parts:
+            return None
+        piece = parts[0] if len(parts) == 1 else space.merged(parts)
         live.pieces[key] = piece
+        if key not in live.new:
+            live.known[key] = piece
         return piece
 
     def put(self, space: Space[P], key: int, piece: P) -> None:
         live = self._space(space)
-        if key not in live.pieces:
-            at = bisect_left(live.keys, key)
-            if at == len(live.keys) or live.keys[at] != key:
-                live.keys.insert(at, key)
+        _insert(live.keys, key)
         live.pieces[key] = piece
-        self._touched[space.name, key] = True
+        live.new.pop(key, None)
+        self._touched[space.name, key] = _Touch.PUT
+
+    def part(self, space: Space[P], key: int) -> P | None:
+        live = self._space(space)
+        if self._touched.get((space.name, key)) is _Touch.PUT:
+            return live.pieces[key]  # type: ignore[return-value]
+        return live.new.get(key)  # type: ignore[return-value]
+
+    def add(self, space: Space[P], key: int, part: P) -> None:
+        live = self._space(space)
+        if self._touched.get((space.name, key)) in (_Touch.PUT, _Touch.DROPPED):
+            self.put(space, key, part)
+            return
+        _insert(live.keys, key)
+        live.new[key] = part
+        if live.pieces.get(key) is not part:
+            live.pieces.pop(key, None)
+        self._touched[space.name, key] = _Touch.ADDED
 
     def drop(self, space: Space[P], key: int) -> None:
         live = self._space(space)
         if _remove(live.keys, key):
-            live.pieces.pop(key, None)
-            self._touched[space.name, key] = False
+            for of in (live.pieces, live.new, live.known):
+                of.pop(key, None)
+            self._touched[space.name, key] = _Touch.DROPPED
 
     def keys(self, space: Space[P], below: int | None = None) -> Sequence[int]:
         return _below(self._space(space).keys, below)
 
+    def spaces(self) -> list[str]:
+        """The names of all spaces with stored pieces."""
+        return self._directory.spaces()
+
+    def forget(self, space: str) -> None:
+        """Delete all stored pieces of a space that nobody uses."""
+        assert space not in self._spaces, "it is not in use"
+        parts = self._directory.parts(space)
+        stored = parts.keys()
+        for key in stored:
+            for part in parts.of(key):
+                self._store.delete(_name(space, part), key)
+                parts.remove(key, part)
+
     def commit(self) -> int:
         """Write what was put and delete what was dropped since the last commit; returns the bytes written."""
         written = 0
-        for (name, key), put in self._touched.items():
-            if not put:
-                self._store.delete(name, key)
-                continue
+        for (name, key), touch in self._touched.items():
             live = self._spaces[name]
-            assert live.encode is not None
-            piece = self._head + live.encode(live.pieces[key])
-            self._store.store(name, key, piece)
-            written += len(piece)
+            if touch is _Touch.ADDED:
+                written += self._write_part(live, key, live.new.pop(key))
+            elif touch is _Touch.PUT:
+                written += self._write_piece(live, key, live.pieces[key])
+            else:
+                for part in live.stored.of(key):
+                    self._delete(live, key, part)
         self._touched.clear()
+        if self._directory.changed:
+            listed = self._head(_DIRECTORY.version) + self._directory.encode()
+            self._store.store(_DIRECTORY.name, 0, listed)
+            written += len(listed)
         return written
 
-    def _space(self, space: Space[P]) -> _Live:
+    def _write_piece(self, live: _Stored, key: int, piece: object) -> int:
+        """Write a piece that was put: only its additions, if the rest is unchanged in the store."""
+        news = None if live.space.news is None else live.space.news(piece)
+        known, live.known[key] = live.known.get(key), piece
+        if news is not None and known is piece:
+            return self._write_part(live, key, news)
+        first, *others = live.stored.of(key) or [0]
+        for part in others:
+            self._delete(live, key, part)
+        return self._write(live, key, first, piece)
+
+    def _write_part(self, live: _Stored, key: int, new: object) -> int:
+        """Write the additions to a piece, merged with the parts that they replace."""
+        into, gone = live.stored.place(key)
+        parts = [self._load(live.space, key, part) for part in gone]
+        for part in gone:
+            self._delete(live, key, part)
+        return self._write(live, key, into, live.space.merged([*parts, new]) if parts else new)
+
+    def _write(self, live: _Stored, key: int, part: int, piece: object) -> int:
+        stored = self._head(live.space.version) + live.space.encode(piece)
+        self._store.store(_name(live.space.name, part), key, stored)
+        live.stored.add(key, part)
+        return len(stored)
+
+    def _load(self, space: Space[P], key: int, part: int) -> P:
+        stored = self._store.load(_name(space.name, part), key)
+        if stored is None:
+            raise StateRefused(f"piece {key} of {space.name} of stage {self._stage} is listed and cannot be loaded")
+        return self._decoded(space, stored)
+
+    def _delete(self, live: _Stored, key: int, part: int) -> None:
+        self._store.delete(_name(live.space.name, part), key)
+        live.stored.remove(key, part)
+
+    def _space(self, space: Space[P]) -> _Stored:
         live = self._spaces.get(space.name)
         if live is None:
-            live = _Live(sorted(self._store.keys(space.name)), encode=space.encode)
+            stored = self._directory.parts(space.name)
+            live = _Stored(stored.keys(), space=space, stored=stored)  # type: ignore[arg-type]  # its pieces are P
             self._spaces[space.name] = live
         return live
 
-    def _content(self, space: str, stored: bytes) -> bytes:
-        if stored.startswith(self._head):
-            return stored[len(self._head) :]
-        version = int.from_bytes(stored[:2], "big")
-        if version != STATE_VERSION:
+    def _head(self, version: int) -> bytes:
+        name = self._stage.encode()
+        return b"".join(number.to_bytes(2, "big") for number in (STATE_VERSION, version, len(name))) + name
+
+    def _decoded(self, space: Space[P], stored: bytes) -> P:
+        own = self._head(space.version)
+        if stored.startswith(own):
+            return space.decode(stored[len(own) :])
+        if space.before is not None and stored.startswith(self._head(space.version - 1)):
+            return space.before(stored[len(own) :])
+        name, head, version = space.name or "directory", *(int.from_bytes(stored[at : at + 2], "big") for at in (0, 2))
+        if head == STATE_VERSION and version == space.version:
             raise StateRefused(
-                f"the stored state ({space}) has version {version}: this program reads {STATE_VERSION}. Finish it with "
-                "the program that wrote it, or begin a new generation with --new-generation"
+                f"the stored state ({name}) belongs to another stage than {self._stage}: the checkpoint is of other "
+                "queries. Start a new checkpoint"
             )
+        found, read = (head, STATE_VERSION) if head != STATE_VERSION else (version, space.version)
         raise StateRefused(
-            f"the stored state ({space}) belongs to another stage than {self._stage}: the checkpoint is of other "
-            "queries. Start a new checkpoint"
+            f"the stored state ({name}) has version {found}: this program reads {read}. Finish it with the program "
+            "that wrote it, or begin a new generation with --new-generation"
         )
 
 
@@ -209,6 +328,12 @@ class ScopedState:
     def put(self, space: Space[P], key: int, piece: P) -> None:
         self._state.put(self._rename(space), key, piece)
 
+    def part(self, space: Space[P], key: int) -> P | None:
+        return self._state.part(self._rename(space), key)
+
+    def add(self, space: Space[P], key: int, part: P) -> None:
+        self._state.add(self._rename(space), key, part)
+
     def drop(self, space: Space[P], key: int) -> None:
         self._state.drop(self._rename(space), key)
 
@@ -218,6 +343,6 @@ class ScopedState:
     def _rename(self, space: Space[P]) -> Space[P]:
         renamed = self._renamed.get(space.name)
         if renamed is None:
-            renamed = Space(self._prefix + space.name, space.encode, space.decode)  # type: ignore[arg-type]
-            self._renamed[space.name] = renamed
+            renamed = replace(space, name=self._prefix + space.name)  # type: ignore[assignment]
+            self._renamed[space.name] = renamed  # type: ignore[assignment]
         return renamed  # type: ignore[return-value]  # of the same name, hence of the same pieces

@@ -1,4 +1,4 @@
-"""Rows of a node that several queries share, as one of these queries reads them."""
+"""Converts rows of a shared node into the form in which one query reads them."""
 
 from __future__ import annotations
 

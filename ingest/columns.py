@@ -10,7 +10,7 @@ import numpy.typing as npt
 __all__ = ["LARGEST", "Columns", "Walk"]
 
 LARGEST = 128 << 20
-"""A larger number of captured bytes of a frame, or of bytes of a block, is taken for nonsense."""
+"""Largest credible length of a frame or a block, in bytes. A larger one means that the file is damaged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +36,10 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a walk got. At most one of `wanted` and `nonsense` is set; neither: columns or stretch are full."""
+    """How far a walk got. At most one of `wanted` and `nonsense` is set. If neither is, the columns are full or the
+    stretch is used up."""
 
     count: int  # frames in the columns
-    position: int  # of the first unused byte
-    wanted: int = 0  # bytes needed from there on to continue
-    nonsense: str | None = None  # why the walk cannot continue there
+    position: int  # place of the first unused byte
+    wanted: int = 0  # bytes needed from `position` on to continue
+    nonsense: str | None = None  # why the walk cannot continue at `position`

@@ -12,7 +12,7 @@ from lowmark.query.expr.expressions import Expr
 __all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Replay", "RingConfig"]
 
 LIVE_DISORDER = WithinTime(50_000_000)
-"""For interfaces without a declaration: their receive queues reorder."""
+"""The disorder of interfaces without a declaration: their receive queues reorder frames."""
 
 _BLOCK = 1 << 20
 

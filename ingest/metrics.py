@@ -1,4 +1,4 @@
-"""Prometheus metrics of the sources. Counted per block."""
+"""Prometheus metrics of the sources, counted per block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class IngestMetrics:
         )
         self.damaged = Counter(
             "lowmark_capture_damaged_total",
-            "Times that part of a capture could not be read.",
+            "Number of times that part of a capture file could not be read.",
             _LABELS,
             registry=registry,
         )
@@ -39,7 +39,7 @@ class IngestMetrics:
         )
         self.bound = Gauge(
             "lowmark_disorder_bound_seconds",
-            "Present bound of measured disorder: the low-watermark trails the newest packet time by these seconds.",
+            "Seconds by which the low-watermark trails the newest packet, where disorder is measured.",
             _LABELS,
             registry=registry,
         )
@@ -52,33 +52,33 @@ class IngestMetrics:
 
         self.ring_size = Gauge(
             "lowmark_ring_bytes",
-            "Size of the ring that the kernel fills with an interface's frames.",
+            "Bytes of the ring that the kernel fills with frames of an interface.",
             _LABELS,
             registry=registry,
         )
         self.ring_filled = Gauge(
             "lowmark_ring_filled_bytes",
-            "Part of the ring whose frames lowmark has not finished with.",
+            "Bytes of the ring whose frames lowmark has not finished with.",
             _LABELS,
             registry=registry,
         )
         self.freezes = Counter(
             "lowmark_ring_freezes_total",
-            "Times that the ring was full: the kernel dropped frames until lowmark had made room.",
+            "Number of times that the ring was full: the kernel dropped frames until lowmark had made room.",
             _LABELS,
             registry=registry,
         )
 
         self.info = Info(
             "lowmark_source",
-            "What the source reads (file or interface), and its name in the configuration, which the sources of a "
-            "fan-out share.",
+            "What the source reads (file or interface), and its name in the configuration. The sources of a fan-out "
+            "share that name.",
             (*_LABELS, "configured", "reads"),
             registry=registry,
         )
 
     def name(self, source: str, stream: str, configured: str, reads: str) -> None:
-        """Show a source, of the table `configured` in the configuration."""
+        """Show a source; `configured`: its table in the configuration."""
         self.info.labels(source, stream, configured, reads).info({})
 
     def of(self, source: str, stream: str) -> SourceMetrics:
@@ -95,7 +95,7 @@ class IngestMetrics:
 
 
 class SourceMetrics:
-    """One source's share of them."""
+    """The metrics of one source."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class SourceMetrics:
         self._damaged = damaged
         self._merged = merged
         self._low = low
-        self._bound = bound  # only sources that measure have it
-        self._rings, self._freezes = rings, freezes  # only interfaces have them
+        self._bound = bound  # only sources with measured disorder have this metric
+        self._rings, self._freezes = rings, freezes  # only interfaces have these metrics
         self._read_before = 0
 
     def block(self, frames: int, low_after_ns: int | None) -> None:
-        """A block was delivered; with its low-watermark, if it has one."""
+        """Count a delivered block, and set its low-watermark if it has one."""
         self._received.inc(frames)
         if low_after_ns is not None:
             self._low.set(low_after_ns / 1e9)
@@ -136,14 +136,14 @@ class SourceMetrics:
         self._merged.inc(frames)
 
     def ring(self, size: int, filled: Callable[[], int]) -> None:
-        """The source has a ring of so many bytes; `filled` is asked at each scrape, from another thread."""
+        """Show a ring of `size` bytes. Each scrape calls `filled` in another thread."""
         of_size, of_filled = self._rings()
         of_size.set(size)
         of_filled.set_function(filled)
-        self._freezes()  # from the start, at 0
+        self._freezes()  # exists from the start, at 0
 
     def frozen(self, times: int) -> None:
-        """The ring was full so many times more."""
+        """Count how often the ring filled up."""
         self._freezes().inc(times)
 
     def bounded(self, bound_ns: int) -> None:

@@ -1,8 +1,8 @@
-"""The connections that a source has seen close, until it promises that they are over (`PUNCTUATE ON`).
+"""Tracks the connections that a source has seen close, until it promises that they are over (`PUNCTUATE ON`).
 
-A connection has closed when RST came, or FIN from both of its ends; one direction of it, when its own FIN or RST came.
-SYN opens it again. A table of fixed size holds what has begun to close. A connection that finds no room replaces the
-one that began to close first: its promise is lost, never a row.
+A connection has closed after RST, or after FIN from both of its ends. One direction of it has closed after its own FIN
+or RST. SYN opens it again. A table of fixed size holds connections that have begun to close. A connection that finds no
+room replaces the one that began to close first; the replaced one loses its promise, never a row.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from lowlevel.early_groups import mix
 from lowlevel.node_memory import NodeMemory
 from lowlevel.node_promises import SourceNode
 from lowmark.jit.compiled import compiled
+from lowmark.query.expr.expressions import Expr
 from lowmark.query.plan.closings import CONNECTION, FLAGS, closing_packets
-from lowmark.query.plan.nodes import Closing, Node, Reduction
+from lowmark.query.plan.nodes import ClosePromises, Node, Reduction
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
@@ -27,8 +28,8 @@ from lowmark.wire.rows.words import Words
 __all__ = ["ClosedConnections", "Watched", "Watcher", "kernel_reductions", "watched", "watched_by"]
 
 _SLOTS = 1 << 16
-_WAYS = 4  # slots in which a connection may be
-_WALK = 4  # partials that are looked at for each tuple taken
+_WAYS = 4  # slots that can hold a connection
+_WALK = 4  # partials that a walk may examine for each tuple taken
 _SHORT = 1 << 16  # partials of a walk that takes a few milliseconds
 
 # Words of a slot before those of the connection.
@@ -37,30 +38,31 @@ _CLOSED = 1  # time of the last closing packet, ns
 _KEY = 2
 
 
-Watched = tuple[tuple[str, ...], int]
-"""Fields of a connection, and the time from its end to the promise."""
+Watched = tuple[tuple[str, ...], int, Expr | None]
+"""Fields of a connection, the time from its end to the promise, and the condition of its packets."""
 
 
-def watched(nodes: Sequence[Node]) -> tuple[Closing, ...]:
-    """What a source with these nodes watches, one for each that differs in fields or time."""
-    found = {watched_by(node): node.closing for node in nodes if node.closing is not None}
-    return tuple(found.values())
+def watched(nodes: Sequence[Node]) -> dict[Watched, ClosePromises]:
+    """What a source with these nodes watches: one entry per distinct combination of fields, time and condition."""
+    known = ((watched_by(node), node.closing) for node in nodes)
+    return {key: closing for key, closing in known if key is not None and closing is not None}
 
 
 def watched_by(node: Node) -> Watched | None:
-    return None if node.closing is None else (node.closing.fields, node.closing.linger_ns)
+    closing = node.closing
+    return None if closing is None else (closing.fields, closing.linger_ns, closing.where)
 
 
 def kernel_reductions(nodes: Sequence[Node], send_late: Sequence[bool]) -> tuple[list[Reduction], list[bool]]:
-    """What the kernel of a source with these nodes computes, and which late tuples it puts out."""
-    watching = [closing_packets(closing) for closing in watched(nodes)]
+    """What the kernel of a source with these nodes computes, and which late tuples it outputs."""
+    watching = [closing_packets(closing) for closing in watched(nodes).values()]
     return [*(node.reduction for node in nodes), *watching], [*send_late, *(False for _ in watching)]
 
 
 class ClosedConnections:
-    """Takes the packets of `closing_packets`, and gives the connections whose time has come."""
+    """Takes the packets of `closing_packets` and returns the connections that have been closed for long enough."""
 
-    def __init__(self, closing: Closing) -> None:
+    def __init__(self, closing: ClosePromises) -> None:
         schema = closing_packets(closing).schema
         self._schema = schema
         self._fields = closing.fields
@@ -85,7 +87,7 @@ class ClosedConnections:
         return self._next <= low
 
     def take_due(self, low: int) -> tuple[ValueSet, npt.NDArray[np.int64]]:
-        """Those connections, each with the time of its last closing packet; forgets them."""
+        """Remove and return these connections, each with the time of its last closing packet."""
         at = np.flatnonzero(self._due <= low)
         found = self._slots[at]
         self._due[at], self._slots[at, _ENDS] = FOREVER, 0
@@ -100,9 +102,9 @@ class ClosedConnections:
 
 
 class Watcher:
-    """Looks at the closing packets of a source beside its nodes."""
+    """Reads the closing packets of a source beside its nodes."""
 
-    def __init__(self, closing: Closing, config: LowLevelConfig) -> None:
+    def __init__(self, closing: ClosePromises, config: LowLevelConfig) -> None:
         self.memory = NodeMemory(closing_packets(closing), config, 0, 0)
         self.closed = ClosedConnections(closing)
         self._linger = closing.linger_ns
@@ -111,16 +113,16 @@ class Watcher:
         self._low = INT64_MIN
 
     def look(self) -> None:
-        """Take the packets that the kernel has found. Late ones are of no use."""
+        """Take the packets that the kernel has found; ignore late ones."""
         self.memory.drain_late(self._late)
         self._late.clear()
         if self.memory.pending_rows:
             self.closed.take(self.memory.drain())
 
     def pays(self, members: Sequence[SourceNode], low: int, hurry: bool) -> bool:
-        """Whether it is time to look for closed connections in the tables of these nodes: that takes a walk over all
-        partials, which the tuples since the last one, or the time, should be worth. `hurry`: a short walk is worth it
-        in any case, since nothing may come for a while."""
+        """Whether a search for closed connections in these nodes' tables is worth its cost, a walk over all partials.
+        It is when enough tuples have come or enough time has passed since the last search. `hurry`: a short walk is
+        always worth it, because no packet may come for a while."""
         taken = sum(member.memory.taken for member in members)
         groups = sum(member.memory.groups for member in members)
         if groups > (_SHORT if hurry else _WALK * (taken - self._taken)) and low < self._low + self._linger:
@@ -139,8 +141,8 @@ def _words_of(schema: Schema, columns: Sequence[str]) -> npt.NDArray[np.int64]:
 def _note(
     rows: npt.NDArray[np.uint64],
     key: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],  # words of the address and port of end a, and of the sender
-    places: npt.NDArray[np.int64],  # words of flags and time
+    ends: npt.NDArray[np.int64],  # words of the address and port of end a and of the sender
+    places: npt.NDArray[np.int64],  # words of the flags and the time
     slots: npt.NDArray[np.uint64],
     due: npt.NDArray[np.int64],
     linger: int,

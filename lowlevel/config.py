@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lowmark.wire.rows.compression import Compression
 
-__all__ = ["Flush", "LowLevelConfig", "LowLevelConfigError", "Order", "QueueConfig", "table_size"]
+__all__ = ["Flush", "FlushOrder", "LowLevelConfig", "LowLevelConfigError", "QueueConfig", "table_size"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -22,16 +22,16 @@ class Flush(Enum):
     """How partials leave the table when their pane has ended (Li 8.3.3)."""
 
     SLOW = "slow"  # a few with each batch of packets, all of them within `flush_within_ns`
-    LAZY = "lazy"  # by collisions; whatever remains leaves within `flush_panes`
+    LAZY = "lazy"  # by collisions; the rest leave within `flush_panes`
     FULL = "full"  # all at once
 
 
-class Order(Enum):
+class FlushOrder(Enum):
     """The order in which partials leave the table."""
 
     ANY = "any"
-    # The partials of a pane before those of later ones, as systems with in-order processing need (IOP; Li fig. 8-6).
-    # Kept for comparison: a collision may have to flush the whole table.
+    # A pane's partials leave before those of later panes, as in-order processing needs (IOP; Li fig. 8-6). This
+    # baseline is kept for comparison: a collision may have to flush the whole table.
     PRESERVED = "preserved"
 
 
@@ -41,8 +41,8 @@ _MOST_SLOTS = 1 << 31
 
 
 def table_size(text: str) -> tuple[int, int]:
-    """Slots and bytes of a table's size as people write it: a number of slots, or an amount of memory such as 64M. One
-    of the two is 0. Raises LowLevelConfigError for anything else."""
+    """Parse a table's size as people write it, a number of slots or an amount of memory such as 64M, into slots and
+    bytes. One of the two is 0. Raises LowLevelConfigError for anything else."""
     match = _SIZE.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise LowLevelConfigError(f"{text!r} is no size of a table: it is a number of groups, or memory such as 64M")
@@ -55,14 +55,14 @@ def table_size(text: str) -> tuple[int, int]:
 class LowLevelConfig:
     """Settings of the nodes on one source."""
 
-    slots: int = 1 << 20  # of each node's table: a power of two
-    memory: str = ""  # of each node's table, such as 64M: as many slots as fit, instead of `slots`
+    slots: int = 1 << 20  # slots of each node's table: a power of two
+    memory: str = ""  # memory of each node's table, for example 64M; sets as many slots as fit, instead of `slots`
     flush: Flush = Flush.SLOW
-    flush_within_ns: int = _SECOND_NS  # of packet time or of the clock; limited to one pane
+    flush_within_ns: int = _SECOND_NS  # time for a slow flush, by packet time or the clock; limited to one pane
     flush_every: int = 0  # slow flush: one slot per so many packets (Li's i), instead of `flush_within_ns`
     flush_panes: int = 2  # a partial leaves within this many panes of its pane's end (Li's m)
-    order: Order = Order.ANY
-    output_rows: int = 16384  # of the buffer between the kernel and the reader of its output
+    order: FlushOrder = FlushOrder.ANY
+    output_rows: int = 16384  # rows of the buffer between the kernel and the reader of its output
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.slots & (self.slots - 1) or self.slots > _MOST_SLOTS:
@@ -113,12 +113,12 @@ class LowLevelConfig:
 class QueueConfig:
     """Settings of the queue between the nodes and Kafka."""
 
-    max_bytes: int = 256 << 20  # of records not acknowledged, all partitions together
+    max_bytes: int = 256 << 20  # most bytes of records not acknowledged, over all partitions
     linger_ms: int = 5
     retry_s: float = 1.0  # wait before a failed client is replaced
     spill: Path | None = None  # folder for records that do not fit into memory; None: they are given up
-    spill_bytes: int = 4 << 30  # of records in that folder
-    compression: Compression = Compression.LZ4  # of batches, on the way to Kafka and in it
+    spill_bytes: int = 4 << 30  # most bytes of records in that folder
+    compression: Compression = Compression.LZ4  # compression of batches, on the way to Kafka and in it
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 << 20:

@@ -1,4 +1,5 @@
-"""Takes groups out of a table before their pane has ended: their source is about to promise that they are over."""
+"""Takes groups out of a table before their pane has ended, because their source is about to promise that they are
+over."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ __all__ = ["index_of", "mix", "take_groups"]
 
 
 def index_of(groups: int) -> npt.NDArray[np.int32]:
-    """Room for the index of so many groups."""
+    """An empty index with room for this many groups."""
     return np.zeros(max(64, 4 << max(0, groups - 1).bit_length()), np.int32)
 
 
 @compiled
 def mix(hashed: np.uint64, word: np.uint64) -> np.uint64:
-    """The hash of one word more."""
+    """Extend a hash by one word."""
     hashed = (hashed ^ word) * np.uint64(0xFF51AFD7ED558CCD)
     return hashed ^ (hashed >> np.uint64(32))
 
@@ -47,12 +48,12 @@ def take_groups(
     out: npt.NDArray[np.int64],
     groups: npt.NDArray[np.int64],  # by group: the bits of its mask, and its words
     words: npt.NDArray[np.int64],  # the places of those words in a row
-    bits: int,  # of the mask, that belong to the key
+    bits: int,  # bits of the mask that belong to the key
     index: npt.NDArray[np.int32],  # zeros
-    sent: int,  # of each slot's tuples, how many went out when they came
+    sent: int,  # how many of each slot's tuples were output on arrival
 ) -> bool:
-    """Put out the residents of these groups, of any pane; False: the output buffer is full, and there is more to do.
-    The ring keeps its order, and a flush that is under way its place."""
+    """Output the residents of these groups, of any pane. False: the output buffer is full and residents are left. The
+    ring keeps its order, and a flush under way keeps its place."""
     last = np.uint64(index.shape[0] - 1)
     for group in range(groups.shape[0]):
         hashed = np.uint64(groups[group, 0])

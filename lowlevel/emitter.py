@@ -1,7 +1,7 @@
 """Sends records to Kafka: a sender for each topic, with its own producer, thread and share of the queue's room.
 
-So a fault of one topic (it is deleted, writing is no longer allowed, it takes no record of this size) affects no other.
-A producer costs about 1 MiB of memory, and threads that mostly sleep: the sender's, two more, and one per broker.
+A fault of one topic (it is deleted, writing is no longer allowed, it takes no record of this size) affects no other. A
+producer costs about 1 MiB of memory, and threads that mostly sleep: the sender's, two more, and one per broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowmark.wire.records.record import WireRecord
 __all__ = ["Emitter", "TopicState"]
 
 _LEAST_BYTES = 1 << 20
-"""The least share of a topic: one record fits."""
+"""The least share of a topic, in bytes: one record fits."""
 
 
 class Emitter:
@@ -62,7 +62,7 @@ class Emitter:
             sender.start()
 
     def room(self, topic: str, size: int) -> bool:
-        """Whether so many bytes of data still fit. If not, give them up before they get a number."""
+        """Whether this many more bytes of data fit. If not, the caller gives the data up before it gets a number."""
         return self._senders[topic].room(size)
 
     def put(self, topic: str, partition: int, record: WireRecord) -> None:
@@ -70,8 +70,8 @@ class Emitter:
         self._senders[topic].put(partition, record)
 
     def drained(self, timeout_s: float) -> bool:
-        """Wait until everything has been acknowledged; returns whether it was. Records of a thread that has ended will
-        never be, and are not waited for."""
+        """Wait until everything has been acknowledged; returns whether it was. Records of a thread that has ended never
+        will be, so they are not awaited."""
         until = time.monotonic() + timeout_s
         heard = [sender for sender in self._senders.values() if sender.helper.failure is None]
         return all(sender.drained(max(0.0, until - time.monotonic())) for sender in heard)

@@ -1,4 +1,4 @@
-"""Metrics of the low level, read from its own counters on request, so they equal what was counted."""
+"""Metrics of the low level. Each scrape reads the nodes' own counters, so the metrics equal what was counted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TOPIC = ("topic",)
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A source's part in the metrics. `outboxes` and `topics` are by node. The label `node` consists of the stage and
-    the node's name in it."""
+    """What the metrics show of one source. `outboxes` and `topics` are by node. The label `node` consists of the stage
+    and the node's name in it."""
 
     source: str
     stream: str
@@ -84,7 +84,7 @@ class LowLevelMetrics(Collector):
         )
         lag = GaugeMetricFamily(
             "lowmark_low_watermark_lag_seconds",
-            "Seconds by which the source's low-watermark trails the clock; 0 after it ended.",
+            "Seconds by which the low-watermark of the source trails the clock; 0 after the source ended.",
             labels=_SOURCE,
         )  # fmt: skip
         for at in self._watched():
@@ -105,7 +105,7 @@ class LowLevelMetrics(Collector):
                 "filtered": ("tuples_filtered", "Tuples that the query's WHERE left out."),
                 "late": (
                     "tuples_late",
-                    "Late tuples: the low-watermark had passed their granule. They are left out of its partials.",
+                    "Late tuples, which are left out of their window: the low-watermark had passed their granule.",
                 ),
                 "put_out": (
                     "tuples_in_partials",
@@ -118,36 +118,38 @@ class LowLevelMetrics(Collector):
                 "flushed": ("partials_flushed", "Partials that left the table because their pane had ended."),
                 "straight": (
                     "partials_straight",
-                    "Partials sent with one tuple, without waiting in the table, and tuples that the query selects.",
+                    "Partials of one tuple that did not wait in the table, and tuples that the query selects.",
                 ),
             }.items()
         }
         sent = {
             name: CounterMetricFamily(f"lowmark_{metric}", text, labels=_NODE)
             for name, (metric, text) in {
-                "tuples": ("tuples_queued", "Tuples in records put into the queue to Kafka; late ones not included."),
+                "tuples": ("tuples_queued", "Tuples in records for Kafka, late tuples not included."),
                 "given_up": (
                     "tuples_given_up",
-                    "Tuples given up: the queue to Kafka was full; late ones not included.",
+                    "Tuples given up because the queue to Kafka was full, late tuples not included.",
                 ),
                 "late_given_up": (
                     "tuples_late_given_up",
-                    "Late tuples given up: a query wants them sent, but the queue to Kafka was full.",
+                    "Late tuples given up because the queue to Kafka was full; counted if a query wants late tuples.",
                 ),
             }.items()
         }
-        resident = GaugeMetricFamily("lowmark_tuples_resident", "Tuples in the table's partials.", labels=_NODE)
-        groups = GaugeMetricFamily("lowmark_groups_resident", "Partials in the table.", labels=_NODE)
+        resident = GaugeMetricFamily(
+            "lowmark_tuples_resident", "Number of tuples in the partials of the table.", labels=_NODE
+        )
+        groups = GaugeMetricFamily("lowmark_groups_resident", "Number of partials in the table.", labels=_NODE)
         tables = {
             "rate": GaugeMetricFamily(
                 "lowmark_table_collisions_ratio",
-                "Partials that left the table because of a collision, per tuple, over the last million tuples.",
+                "Share of the last million tuples for which a partial left the table because of a collision.",
                 labels=_NODE,
             ),
-            "slots": GaugeMetricFamily("lowmark_table_slots", "Slots of the table.", labels=_NODE),
+            "slots": GaugeMetricFamily("lowmark_table_slots", "Number of slots of the table.", labels=_NODE),
             "wanted": GaugeMetricFamily(
                 "lowmark_table_slots_wanted",
-                "Slots that would make the table faster; its present number if more would not help.",
+                "Number of slots that would make the table faster; the present number if more would not help.",
                 labels=_NODE,
             ),
         }  # fmt: skip
@@ -176,7 +178,7 @@ class LowLevelMetrics(Collector):
             for name, (metric, text) in {
                 "records": ("kafka_records", "Records that Kafka acknowledged."),
                 "size": ("kafka_bytes", "Bytes of record values that Kafka acknowledged, headers not included."),
-                "restarts": ("producer_restarts", "Producers replaced because they had failed."),
+                "restarts": ("producer_restarts", "Kafka producers that were replaced because they had failed."),
             }.items()
         }
         gauges = {
@@ -187,7 +189,7 @@ class LowLevelMetrics(Collector):
                     "queue_bytes",
                     "Bytes of the records that wait for Kafka: values, headers, and 512 bytes of overhead each.",
                 ),
-                "spilled_bytes": ("queue_disk_bytes", "Part of lowmark_queue_bytes that waits on disk."),
+                "spilled_bytes": ("queue_disk_bytes", "Bytes of lowmark_queue_bytes that wait on disk."),
             }.items()
         }
         failing = GaugeMetricFamily(

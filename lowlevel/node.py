@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.closed_connections import Watched, Watcher, kernel_reductions, watched, watched_by
-from lowlevel.config import LowLevelConfig, Order
+from lowlevel.config import FlushOrder, LowLevelConfig
 from lowlevel.kernel.cache import Kernel, kernel
 from lowlevel.kernel.codegen.assemble import SECRETS, Build, SkipReason, fields_of
 from lowlevel.kernel.inlined.community import SCHEDULE
-from lowlevel.node_memory import Counts, NodeMemory
-from lowlevel.node_promises import NodeOutput, Progress, SourceNode
+from lowlevel.node_memory import NodeCounts, NodeMemory
+from lowlevel.node_promises import NodeOutput, NodeProgress, SourceNode
 from lowlevel.table_pressure import Pressure
 from lowmark.jit.native_code import Laid
 from lowmark.query.plan.nodes import Node
@@ -24,7 +24,7 @@ from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
 from lowmark.wire.rows.words import Words
 
-__all__ = ["NodeOutput", "Progress", "SourceNodes"]
+__all__ = ["NodeOutput", "NodeProgress", "SourceNodes"]
 
 _NO_TAGS = np.empty(0, np.int32)
 
@@ -44,7 +44,7 @@ class SourceNodes:
         send_late: Collection[str] = (),
     ) -> None:
         """`stream` is the tuples' `link`, `rank` their `_rank`. `seed` makes the tables' hash repeatable (None: it is
-        random, as it must be where strangers choose the packets). `send_late`: nodes that output their late tuples."""
+        random, because strangers may choose the packets). `send_late`: nodes that output their late tuples."""
         if not nodes:
             raise ValueError("a source without nodes has nothing to do")
         self._nodes = tuple(nodes)
@@ -67,8 +67,8 @@ class SourceNodes:
         self._low = INT64_MIN
 
     def start(self, *, touched: bool = False) -> None:
-        """Compile or load the kernel and allocate the tables. With `touched`, for sources that do not wait, their
-        memory is allocated by the system now; otherwise bit by bit as packets come."""
+        """Compile or load the kernel and allocate the tables. `touched`: the system allocates their memory now, for
+        sources that do not wait; otherwise it does so bit by bit as packets come."""
         send_late = [node.name in self._send_late for node in self._nodes]
         reductions, sent = kernel_reductions(self._nodes, send_late)
         self._kernel, self._literals = kernel(reductions, self._build, sent, self._config.order)
@@ -77,8 +77,8 @@ class SourceNodes:
             if touched:
                 memory.touch()
             self._members[node.name] = SourceNode(node, memory)
-        for closing in watched(self._nodes):
-            self._watchers[closing.fields, closing.linger_ns] = Watcher(closing, self._config)
+        for key, closing in watched(self._nodes).items():
+            self._watchers[key] = Watcher(closing, self._config)
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -109,7 +109,7 @@ class SourceNodes:
         """The low-watermark of the blocks taken."""
         return self._low
 
-    def counts(self) -> dict[str, Counts]:
+    def counts(self) -> dict[str, NodeCounts]:
         """The counts of each node."""
         return {name: member.memory.counts() for name, member in self._members.items()}
 
@@ -123,7 +123,7 @@ class SourceNodes:
 
     def take(self, block: FrameBlock) -> Iterator[NodeOutput]:
         """Take a block. In a live source's block, frames more than a minute ahead of its clock are skipped, and dropped
-        frames are taken to be no later than the clock."""
+        frames count as no later than the clock."""
         _check(block)
         if block.dropped:
             self._dropped += block.dropped
@@ -139,8 +139,8 @@ class SourceNodes:
         yield from self._drain(member for member in self._members.values() if member.memory.at_once)
 
     def heartbeat(self, now_ns: int) -> Iterator[NodeOutput]:
-        """Call this several times a second. Rows and taints then do not wait here, and partials whose pane has ended
-        leave in time even if no packets come. `now_ns` is of any clock that does not step."""
+        """Call this several times a second, so that rows, taints and partials of ended panes leave in time even if no
+        packets come. `now_ns` comes from any clock that does not step."""
         overdue = False
         for member in self._members.values():
             ended = member.ended_resident(self._low)
@@ -165,8 +165,8 @@ class SourceNodes:
         yield from self._drain(self._members.values())
 
     def let_go(self, names: Collection[str]) -> Iterator[NodeOutput]:
-        """Between two blocks: output and promise everything that has ended. Then output what is left in the tables of
-        these nodes, without a promise; they promise nothing any more."""
+        """Call this between two blocks. Output and promise everything that has ended; then output the rest of these
+        nodes' tables without a promise. The nodes promise nothing any more."""
         yield from self._run(_nothing(self._low), FOREVER, 1)
         yield from self._promise(self._low, news=True)
         yield from self._drain(self._members.values())
@@ -218,9 +218,9 @@ class SourceNodes:
                 yield NodeOutput(member.node.name, member.drain(), progress)
 
     def _close(self, *, hurry: bool) -> Iterator[NodeOutput]:
-        """Promise that connections are over which closed long enough ago. Partials of a table that keeps their order
+        """Promise that the connections that closed long enough ago are over. Partials of a table that keeps order
         cannot leave early."""
-        if self._low == FOREVER or self._config.order is Order.PRESERVED:
+        if self._low == FOREVER or self._config.order is FlushOrder.PRESERVED:
             return
         for key, watcher in self._watchers.items():
             members = [member for member in self._members.values() if watched_by(member.node) == key]

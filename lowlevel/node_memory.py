@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.config import LowLevelConfig, Order
+from lowlevel.config import FlushOrder, LowLevelConfig
 from lowlevel.early_groups import index_of, take_groups
 from lowlevel.kernel.codegen.membership import arrays_of
 from lowlevel.kernel.codegen.node import BATCH
@@ -20,7 +20,7 @@ from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import INT64_MIN
 from lowmark.wire.rows.words import Words
 
-__all__ = ["Counts", "NodeMemory", "table_bytes"]
+__all__ = ["NodeCounts", "NodeMemory", "table_bytes"]
 
 _LATE_ENTRIES = 1024
 _LOST_ENTRIES = 1024
@@ -30,10 +30,10 @@ _PAGE = 4096  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class NodeCounts:
     """Cumulative counts of one node since it began. Tuples: decoded = filtered + late + put_out + resident. Rows
-    output: evicted + flushed + straight; not if groups leave at once, because then nothing may be left of an evicted
-    row."""
+    output: evicted + flushed + straight; this does not hold if groups leave at once, because an evicted row may then
+    have no tuples left to output."""
 
     filtered: int  # tuples
     late: int
@@ -47,13 +47,14 @@ class Counts:
 
 
 def table_bytes(reduction: Reduction, config: LowLevelConfig) -> int:
-    """Bytes of a node's table; if partials keep their order, also of the output, which has room for the whole table."""
+    """Bytes of a node's table. If partials keep their order, the output buffer is included, which has room for the
+    whole table."""
     if not reduction.grouped:
         return 0
     words = RowForm(reduction).words
     row = 8 * words
     slot = 8 * slot_words(words) + _RING_BYTES
-    return config.slots_of(slot) * (slot + (row if config.order is Order.PRESERVED else 0))
+    return config.slots_of(slot) * (slot + (row if config.order is FlushOrder.PRESERVED else 0))
 
 
 class NodeMemory:
@@ -72,10 +73,10 @@ class NodeMemory:
         self._state[at.LINK], self._state[at.RANK] = link_code, rank
         self._state[at.SHIFT], self._state[at.GAP] = pane.origin // pane.width, pane.gap
         self._state[at.EVERY], self._state[at.MOST] = config.flush_every, config.flush_panes * pane.gap
-        self._state[at.ORDERED] = config.order is Order.PRESERVED
+        self._state[at.ORDERED] = config.order is FlushOrder.PRESERVED
         self.at_once = leaves_at_once(reduction, config.order)
         slots = config.slots_of(8 * slot_words(words) + _RING_BYTES) if reduction.grouped else 0
-        # To keep order, everything may have to leave at once. The parts never written to take no memory.
+        # To keep order, the whole table may have to leave at once. Parts that are never written take no memory.
         self._kept_rows = max(config.output_rows, 2 * BATCH) if self.at_once else config.output_rows
         self._out = np.empty((self._kept_rows + (slots if self._state[at.ORDERED] else 0), words), np.int64)
         self._late = np.empty((_LATE_ENTRIES, 2), np.int64)
@@ -98,8 +99,8 @@ class NodeMemory:
             self.arguments = (*self.arguments, self._table, self._ring, self._panes, rows, places)
 
     def touch(self) -> None:
-        """Have the system allocate the memory now. That takes milliseconds for each huge page of a table; no packet
-        should wait for it."""
+        """Have the system allocate the memory now. Each huge page of a table takes milliseconds, for which no packet
+        should wait."""
         self._out[:: max(1, _PAGE // self._out[0].nbytes)] = 0
         for array in (self._table, self._ring):
             array.reshape(-1)[:: _PAGE // array.itemsize] = 0
@@ -143,8 +144,8 @@ class NodeMemory:
         return rows
 
     def put_out(self, columns: Sequence[str], values: ValueSet) -> bool:
-        """Put out the partials of groups with these values of key columns, whatever their pane. False: the output
-        buffer is full; drain it and call again."""
+        """Output the partials of groups with these values of key columns, of any pane. False: the output buffer is
+        full; drain it and call again."""
         if not self.slots:
             return True
         groups, words, bits = self._form.groups(columns, values)
@@ -167,7 +168,7 @@ class NodeMemory:
         return rows
 
     def drain_lost(self) -> frozenset[int]:
-        """The granules of tuples that lost something to an overflow; forgets them."""
+        """Remove and return the granules of tuples that lost a value to an overflow."""
         entries = int(self._lost[0])
         self._lost[0] = 0
         return frozenset(self._lost[1 : 1 + entries].tolist())
@@ -185,11 +186,11 @@ class NodeMemory:
         counted = self._panes[at.PANE_NUMBER][self._panes[at.PANE_RESIDENTS] > 0]
         return int(counted.min()) if len(counted) else None
 
-    def counts(self) -> Counts:
+    def counts(self) -> NodeCounts:
         """The counts; call this when late tuples have been drained."""
         state = self._state
         put_out = int(state[at.OUT_TUPLES])
-        return Counts(
+        return NodeCounts(
             filtered=int(state[at.FILTERED]),
             late=self.late_tuples,
             put_out=put_out,

@@ -1,4 +1,4 @@
-"""One node on a source, and its output: rows, and progress that covers them."""
+"""One node on a source, and its output: rows and the progress that covers them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lowlevel.node_memory import NodeMemory
 from lowlevel.table_pressure import Pressure
-from lowmark.query.plan.nodes import Closing, Node, Pane
+from lowmark.query.plan.nodes import ClosePromises, Node, Pane
 from lowmark.wire.frames import Flaw
 from lowmark.wire.records.punctuations import Taint
 from lowmark.wire.records.verdicts import Reason
@@ -18,17 +18,17 @@ from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
 from lowmark.wire.rows.words import Words
 
-__all__ = ["Closed", "NodeOutput", "Progress", "SourceNode"]
+__all__ = ["Closed", "NodeOutput", "NodeProgress", "SourceNode"]
 
 _MOST_LATE = 4096
 """Granules with late tuples that may wait for the next promise."""
 
 _MOST_TAINTS = 256
-"""Runs of granules that may wait for the next promise; beyond this limit, a new run is joined with the last one."""
+"""Runs of granules that may wait for the next promise; beyond this limit, a new run is merged with the last one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class NodeProgress:
     """No later row of the node lies in a granule that ends at or before `promised_ns`: FOREVER, or the start of a
     granule. Late tuples are of granules promised now or earlier; taints may be of any. Each is reported once."""
 
@@ -39,8 +39,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closed:
-    """No later row of the node has one of these values, of the columns of its `Closing`, and a time before `until_ns`,
-    which is the start of a granule."""
+    """No later row of the node has one of these values, of the columns of its `ClosePromises`, and a time before
+    `until_ns`, which is the start of a granule."""
 
     values: ValueSet
     until_ns: int
@@ -53,7 +53,7 @@ class NodeOutput:
 
     node: str
     rows: Words
-    progress: Progress | None = None
+    progress: NodeProgress | None = None
     late: Words | None = None  # rows of late tuples, which no progress covers; only of nodes that send them
     closed: tuple[Closed, ...] = ()
 
@@ -68,7 +68,7 @@ class SourceNode:
         self.late: dict[int, int] = {}  # not reported yet
         self._taints: list[Taint] = []  # not reported yet
         self.promised = INT64_MIN  # the first granule that is not closed
-        self.waiting: tuple[int, int] | None = None  # the oldest ended pane with partials left, and since when
+        self.waiting: tuple[int, int] | None = None  # the oldest ended pane with partials, and since when
 
     def drain(self) -> Words:
         """The rows in the output buffer; empties it."""
@@ -82,7 +82,7 @@ class SourceNode:
         return self.node.reduction.pane
 
     def taint(self, flaw: Flaw, dropped: int = 0) -> None:
-        """Taint all granules that the time of the flaw touches, at least that of its first moment."""
+        """Taint all granules that overlap the time of the flaw, at least the granule of its first moment."""
         start = INT64_MIN if flaw.from_ns == INT64_MIN else self.pane.index(flaw.from_ns)
         stop = FOREVER if flaw.until_ns == FOREVER else self.pane.index(max(flaw.from_ns, flaw.until_ns)) + 1
         self.note(Taint(start, stop, (flaw.reason.value,), dropped=dropped))
@@ -101,8 +101,8 @@ class SourceNode:
         oldest = self.memory.oldest_resident()
         return oldest if oldest is not None and oldest < self._open(low) else None
 
-    def close(self, closing: Closing, values: ValueSet, closed_ns: npt.NDArray[np.int64]) -> Iterator[NodeOutput]:
-        """Put out the rows of connections that closed at these times, and promise that no more of them will follow in
+    def close(self, closing: ClosePromises, values: ValueSet, closed_ns: npt.NDArray[np.int64]) -> Iterator[NodeOutput]:
+        """Output the rows of connections that closed at these times, and promise that no more of their rows follow in
         the windows of that time. Windows that have ended need no such promise."""
         until = closing.until(closed_ns)
         waited = self.pane.index(until) > self.promised
@@ -115,9 +115,10 @@ class SourceNode:
         closed = tuple(Closed(ValueSet(values.wide[until == end]), end) for end in ends)
         yield NodeOutput(self.node.name, self.drain(), closed=closed)
 
-    def progress(self, low: int, *, news: bool = False) -> Progress | None:
-        """The promise at this low-watermark. None, unless it is more than before; or equal, with something noted, and
-        `news` is set or much is noted. The caller must then drain the output."""
+    def progress(self, low: int, *, news: bool = False) -> NodeProgress | None:
+        """The promise at this low-watermark, or None if there is nothing to report. A promise that has not grown is
+        made only to report late tuples or taints, if `news` is set or many granules have late tuples. The caller drains
+        the output with each promise."""
         if low == INT64_MIN:
             return None
         first = self._open(low)
@@ -138,7 +139,7 @@ class SourceNode:
             return None
         self.promised = first
         taints, self._taints = tuple(self._taints), []
-        return Progress(promised_ns, late, taints)
+        return NodeProgress(promised_ns, late, taints)
 
     def _open(self, low: int) -> int:
         return FOREVER if low == FOREVER else self.pane.index(low)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.node_promises import Closed
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.records.partials import PANE, TUPLES, Origin, rows_of_a_batch
@@ -26,11 +26,11 @@ from lowmark.wire.rows.words import Words
 __all__ = ["Outbox", "Outgoing", "Rows"]
 
 _MOST_VALUES = 2048
-"""Connections in one punctuation: one takes at most 200 bytes."""
+"""Most connections in one punctuation; one takes at most 200 bytes."""
 
 _MOST_ACCOUNTS = 8192
-"""Accounts in one punctuation, so that it stays well below a record's limit: a promise over more granules is made in
-steps."""
+"""Most accounts in one punctuation, so that it stays well below a record's limit. A promise over more granules is made
+in steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ Outgoing = tuple[int, Rows | Punctuation]
 """Partition and record."""
 
 Room = Callable[[int], bool]
-"""Whether so many more bytes of data may be sent. Punctuations are never refused."""
+"""Whether this many more bytes of data may be sent. Punctuations are never refused."""
 
 
 def _always(size: int) -> bool:
@@ -94,16 +94,16 @@ class Outbox:
             yield from self._close(closed)
 
     def stop(self) -> Iterator[tuple[int, Punctuation]]:
-        """Tell every partition, with the last promise, that nothing follows although the source has not ended. Without
-        any promise so far, do nothing."""
+        """Announce to every partition, with the last promise, that nothing follows although the source has not ended.
+        Does nothing without a promise so far."""
         if self._promised_ns is not None:
             promise = Promise((Bound("ts", self._promised_ns),), False)
             yield from self._punctuations(promise, [], {}, (), Ending.STOP)
 
     def _close(self, closed: Closed) -> Iterator[Outgoing]:
-        """Promises about values, each to the partitions in which rows with them can be."""
+        """The promises about values, each for the partitions that can have rows with them."""
         closing = self._node.closing
-        assert closing is not None, "only nodes with a Closing promise values"
+        assert closing is not None, "only nodes with `closing` promise values"
         kinds = [self._schema.column(name).kind for name in closing.columns]
         for start in range(0, len(closed.values), _MOST_VALUES):
             values = ValueSet(closed.values.wide[start : start + _MOST_VALUES])
@@ -152,7 +152,7 @@ class Outbox:
         self._next[partition] = sequence + 1
         return sequence
 
-    def _promise(self, progress: Progress, ending: Ending) -> Iterator[Outgoing]:
+    def _promise(self, progress: NodeProgress, ending: Ending) -> Iterator[Outgoing]:
         pane = self._node.reduction.pane
         self._promised_ns = progress.promised_ns
         last = progress.promised_ns == FOREVER

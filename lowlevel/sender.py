@@ -47,7 +47,7 @@ _ENTRY_BYTES = 512
 """Approximate bytes that a waiting record takes beside its value and headers."""
 
 _PATIENCE_S = 10.0
-"""If a partition's records wait this long without any acknowledgement, its topic counts as failing."""
+"""A topic counts as failing once a partition's records have waited this long without any acknowledgement."""
 
 _TOLD_AGAIN_S = 600.0
 
@@ -63,8 +63,8 @@ class _Queue:
     spilled: int = 0  # bytes of the backlog's records
     sent: int = 0
     ahead: int = 0
-    since_s: float = 0.0  # on the clock: since when the first record has waited without any acknowledgement
-    put_s: deque[float] = field(default_factory=deque)  # on the clock: when each of `records` was put
+    since_s: float = 0.0  # time since which the first record has waited without any acknowledgement
+    put_s: deque[float] = field(default_factory=deque)  # time at which each of `records` was put
 
     @property
     def waits(self) -> bool:
@@ -72,7 +72,7 @@ class _Queue:
 
     @property
     def oldest_s(self) -> float | None:
-        """When the oldest record was put; None: none waits."""
+        """When the oldest record was put; None: no record waits."""
         if self.put_s:
             return self.put_s[0]
         return self.backlog.since_s if self.backlog else None
@@ -80,20 +80,20 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """`records` and `size` (bytes of values) were acknowledged since the start; `queued` ones were not yet, with their
-    bytes."""
+    """`records` and `size` (bytes of values) have been acknowledged since the start; `queued_records` and
+    `queued_bytes` have not."""
 
     topic: str
-    readers: tuple[str, ...]  # queries; none: nothing new is sent to it
+    readers: tuple[str, ...]  # queries that read it; empty: nothing new is sent to it
     records: int = 0
     size: int = 0
     queued_records: int = 0
     queued_bytes: int = 0
     spilled_bytes: int = 0  # the part of the queued bytes that waits on disk
-    restarts: int = 0  # of the producer, after a failure
+    restarts: int = 0  # restarts of the producer after a failure
     failing: str | None = None  # why Kafka takes no records of the topic, or of one of its partitions; None: it does
     failing_s: float = 0.0  # for how long
-    age_s: float = 0.0  # for how long the oldest record has waited; 0: none waits
+    age_s: float = 0.0  # how long the oldest record has waited; 0: no record waits
 
 
 class Sender:
@@ -116,15 +116,15 @@ class Sender:
         self._empty = threading.Condition(self._lock)
         self._queues: dict[int, _Queue] = {}
         self._queued_records = self._queued_bytes = self._spilled_bytes = 0
-        self._held = False  # the producer had no room for a queue
+        self._held = False  # the producer had no room for all records
         self._records = self._size = self._restarts = 0
         self._producer: Producer | None = None
         self._files: tuple[tuple[int, ...], ...] = ()  # certificates and secrets of the producer
-        self._generation = 0  # of the producer: reports of an earlier one are ignored
+        self._generation = 0  # number of the producer: reports of an earlier one are ignored
         self._backoff = Backoff(config.retry_s)
-        self._failure: str | None = None  # of the current producer, which cannot be used any more
-        self._failing: tuple[str, float] | None = None  # why, and since when; until `_owed` is empty
-        self._owed: set[int] = set()  # partitions that waited at a failure, and have not moved on
+        self._failure: str | None = None  # why the current producer cannot be used any more
+        self._failing: tuple[str, float] | None = None  # why the topic fails, and since when; until `_owed` is empty
+        self._owed: set[int] = set()  # partitions that waited at a failure and had no acknowledgement since
         self._heard: str | None = None  # the last non-fatal problem since an acknowledgement
         self._told_s: float | None = None  # when the failing topic was last logged; None: it does not fail
 
@@ -137,7 +137,7 @@ class Sender:
         self.helper.start()
 
     def room(self, size: int) -> bool:
-        """Whether so many bytes of data still fit. If not, give them up before they get a number."""
+        """Whether this many more bytes of data fit. If not, the caller gives the data up before it gets a number."""
         if not self._spilled_bytes and self._queued_bytes + size <= self._max_bytes:
             return True
         if self._folder is None or self._folder.full:
@@ -193,24 +193,29 @@ class Sender:
                 self._spilled_bytes, self._restarts, reason, now_s - failing_since_s, now_s - oldest_s,
             )  # fmt: skip
 
-    def _run(self, stopping: threading.Event) -> None:
-        self._connect()
-        while not stopping.is_set():
-            if self._failure is not None:
-                self._disconnect()
-                self._tell()
-                if stopping.wait(self._backoff.next_s()):
-                    return
-                self._restarts += 1
-                self._connect()
-            elif self._producer is not None:
-                self._hear(self._producer)
+    def turn(self) -> float:
+        """One turn of the helper's work: serve the broker's answers, or replace a failed producer. Returns the seconds
+        until there is more to do."""
+        if self._producer is None and self._failure is None:
+            self._connect()
+        elif self._failure is not None:
+            self._disconnect()
+            self._restarts += 1
             self._tell()
+            return self._backoff.next_s()
+        elif self._producer is not None:
+            self._hear(self._producer)
+        self._tell()
+        return 0.0
+
+    def _run(self, stopping: threading.Event) -> None:
+        while not stopping.wait(self.turn()):
+            pass
 
     def _hear(self, producer: Producer) -> None:
         try:
             producer.poll(_POLL_S)
-        except KafkaException as error:  # the failure is final
+        except KafkaException as error:  # no retry can help: the producer is replaced
             self._on_failure(self._generation, str(translate(error.args[0], self._kafka)))
         if self._held:
             self._feed_all()
@@ -218,7 +223,6 @@ class Sender:
     def _connect(self) -> None:
         """Create a producer. If a setting cannot be read now (a file with a secret), a later attempt may succeed."""
         with self._lock:
-            self._failure = None
             generation = self._generation
         self._files = self._kafka.state_of_files()
         try:
@@ -234,7 +238,7 @@ class Sender:
 
     def _disconnect(self) -> None:
         with self._lock:
-            producer, self._producer = self._producer, None
+            producer, self._producer, self._failure = self._producer, None, None
             self._generation += 1
             for queue in self._queues.values():
                 queue.sent = queue.ahead = 0
@@ -291,14 +295,14 @@ class Sender:
             except BufferError:
                 self._held = True
                 return
-            except KafkaException as error:  # the producer has failed, and will say so
+            except KafkaException as error:  # the producer has failed, and will report it
                 self._fail(str(translate(error.args[0], self._kafka)))
                 return
             queue.sent += 1
             queue.ahead += _size(record)
 
     def _refill(self, queue: _Queue, backlog: Backlog) -> None:
-        """Read the oldest records back from disk, however full the memory is: few, because they are sent at once."""
+        """Read the oldest records back from disk, even if the memory is full: they are few, and sent at once."""
         before = queue.spilled
         try:
             for record, put_s in backlog.drain():
@@ -310,7 +314,7 @@ class Sender:
                 if before - queue.spilled >= _REFILL_BYTES:
                     break
         except SpillError as error:
-            # Readers will miss their sequence numbers, and the windows report it.
+            # Readers detect the missing sequence numbers, and the windows report the loss.
             _LOG.error(
                 "%d records of %s/%d on disk cannot be read, and are lost: %s",
                 backlog.records, self.topic, queue.partition, error,

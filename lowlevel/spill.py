@@ -1,7 +1,7 @@
 """Records that wait on disk, in order, because the queue to Kafka has no more room in memory.
 
-The files have no names: they vanish with the process, because nobody could send its records any more. Records that the
-disk does not take stay in memory, after those that it took."""
+The files have no names, so they vanish with the process: no later process could send its records. Records that the disk
+does not take stay in memory, after those that it took."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class SpillError(Exception):
 
 
 class SpillFolder:
-    """The folder for files. `full`: the disk did not take a record. It may take more once a file in the folder was
-    removed; that a smaller record still fits does not count."""
+    """The folder for files. `full`: the disk did not take a record. Only the removal of a file in the folder resets it,
+    not a smaller record that still fits."""
 
     def __init__(self, path: Path) -> None:
         """Raises LowLevelConfigError if the folder is not writable."""
@@ -50,7 +50,7 @@ class SpillFolder:
 
 
 Put = tuple[WireRecord, float]
-"""A record, and when it was put, on the clock of whoever put it."""
+"""A record and the time at which it was put, on the caller's clock."""
 
 
 def _packed(record: WireRecord, put_s: float) -> bytes:
@@ -60,7 +60,8 @@ def _packed(record: WireRecord, put_s: float) -> bytes:
 
 
 class _Segment:
-    """One file: written at its end, read from its beginning. `kept` holds records from when the disk took no more."""
+    """One file: written at its end, read from its beginning. `kept` holds the records from the first one that the disk
+    did not take."""
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder
@@ -111,13 +112,13 @@ class _Segment:
 
 
 class Backlog:
-    """The backlog of one partition: first in, first out. False if it is empty. Memory does not grow with it."""
+    """The backlog of one partition, first in, first out. An empty one is false. Memory does not grow with it."""
 
     def __init__(self, folder: SpillFolder) -> None:
         self._folder = folder
         self._segments: deque[_Segment] = deque()
         self.records = 0
-        self.since_s = 0.0  # when a record was put that is no younger than the oldest one left
+        self.since_s = 0.0  # lower bound of the time at which the oldest record left was put
 
     def __bool__(self) -> bool:
         return self.records > 0

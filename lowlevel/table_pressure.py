@@ -1,5 +1,5 @@
-"""Whether a node's table is too small: how much leaves it by collisions, and how many groups it would have to hold.
-Computed from the rows that leave, without a clock."""
+"""Detects a table that is too small, by the share of rows that leave it in collisions and the number of groups it would
+have to hold. Computed from the rows that leave, without a clock."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowmark.query.plan.nodes import Reduction
+from lowmark.wire.records.partials import PANE_WORD
 from lowmark.wire.rows.words import Words
 
 __all__ = ["Crowded", "Pressure"]
@@ -21,14 +22,13 @@ _REMEMBERED = 4096
 """Most groups remembered per pane: a sample by hash that gives their number within about 2%."""
 
 _PANES = 3
-"""Most panes open side by side; others are not counted."""
+"""Most open panes counted at a time; others are not counted."""
 
 _WORTH, _FEWEST = 0.1, 256
-"""From this many rows per tuple, and rows per pane, on, it pays to save them."""
+"""A larger table pays from this many avoidable rows per tuple, and from this many rows per pane."""
 
 _GLANCE = 16
-"""One in this many rows decides whether to look closer: if fewer leave by collisions before their pane has ended, the
-table has room."""
+"""The table has room if fewer than one in this many rows leave by collisions before their pane has ended."""
 
 _MOST_SLOTS = 1 << 31
 _MIXERS = np.random.default_rng(83).integers(1, 2**63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
@@ -40,10 +40,10 @@ _Hashes = npt.NDArray[np.uint64]
 class Crowded:
     """A larger table would help."""
 
-    slots: int  # of the table
-    groups: int  # in a pane, approximately
+    slots: int  # slots of the table
+    groups: int  # groups in a pane, approximately
     repeats: float  # rows per tuple that left only because the table had no room for all groups
-    wanted: int  # slots that have room for them
+    wanted: int  # slots with room for all groups
 
     def __str__(self) -> str:
         return (
@@ -64,7 +64,7 @@ class Pressure:
         self._lock = threading.Lock()
         self._panes: dict[int, _Pane] = {}  # panes that have not ended
         self._open = -(2**63)
-        self._settled: Crowded | None = None  # of the last pane that has ended
+        self._settled: Crowded | None = None  # result for the last pane that has ended
         self._began = (0, 0)  # evictions and tuples at the beginning of the current span
         self._evicted = 0
         self._taken = 0
@@ -80,8 +80,8 @@ class Pressure:
         if open_pane > self._open:
             self._settle(open_pane)
         collided, self._evicted, self._taken = evicted - self._evicted, evicted, taken
-        if collided * _GLANCE > len(rows) and (rows[::_GLANCE, 1].view(np.int64) >= open_pane).any():
-            early = np.flatnonzero(rows[:, 1].view(np.int64) >= open_pane)
+        if collided * _GLANCE > len(rows) and (rows[::_GLANCE, PANE_WORD].view(np.int64) >= open_pane).any():
+            early = np.flatnonzero(rows[:, PANE_WORD].view(np.int64) >= open_pane)
             with self._lock:
                 self._sample(rows if len(early) == len(rows) else rows[early])
 
@@ -98,7 +98,7 @@ class Pressure:
             self._open = open_pane
 
     def _sample(self, rows: Words) -> None:
-        panes = rows[:, 1].view(np.int64)
+        panes = rows[:, PANE_WORD].view(np.int64)
         hashes = rows[:, self._keys] @ self._mixers
         hashes ^= hashes >> np.uint64(32)
         hashes *= _MIXERS[0]
@@ -111,7 +111,7 @@ class Pressure:
     def _judged(self, pane: _Pane) -> Crowded | None:
         rows, groups = pane.counted()
         tuples = max(rows, self._taken - pane.began)
-        wanted = min(_MOST_SLOTS, 1 << (2 * groups - 1).bit_length())  # half full; beyond that, collisions are many
+        wanted = min(_MOST_SLOTS, 1 << (2 * groups - 1).bit_length())  # half full; collisions are many beyond
         repeats = rows - groups
         if wanted <= self.slots or repeats < max(_FEWEST, _WORTH * tuples):
             return None

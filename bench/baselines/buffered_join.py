@@ -1,7 +1,7 @@
 """The join that Wu et al. compare with: each input keeps its last tuples, as many as a window says (W-Join).
 
 A tuple meets those that the other inputs keep (MJoin), then takes its place in its own buffer, first in, first out.
-Windows may be changed while it runs: `bench.papers.oblivious_runs` measures the join without windows so.
+Windows may be changed while it runs: `bench.oblivious.runs` measures the join without windows so.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from bench.common.join_runs import rows_of
 from bench.common.settings import Installation
-from bench.papers.join_runs import rows_of
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.wire.kafka.clients import producer
 from lowmark.wire.kafka.topics import Topic, TopicKind
@@ -105,7 +105,7 @@ class Feed:
         self, source: str, pane: int, rows: Words, *, last: bool = False
     ) -> Iterator[tuple[int, Rows | Punctuation]]:
         """The pane's data, then its promise to every partition; `last` ends the source."""
-        progress = Progress(FOREVER if last else self.pane_start_ns(pane + 1))
+        progress = NodeProgress(FOREVER if last else self.pane_start_ns(pane + 1))
         output = NodeOutput(self._nodes[source].name, rows, progress)
         yield from self._outboxes[source].take(output, Ending.END if last else Ending.NONE)
 

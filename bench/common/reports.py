@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib
 
-from bench.papers.stated import of_figure
+from bench.common.stated import of_figure
 
 matplotlib.use("Agg")
 

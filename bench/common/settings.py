@@ -24,7 +24,8 @@ class Installation:
     """One query, its topics, and the folder that holds the configuration and the checkpoint."""
 
     def __init__(
-        self, folder: Path, bootstrap: str, sql: str, streams: Mapping[str, Mapping[str, str | Path]]
+        self, folder: Path, bootstrap: str, sql: str, streams: Mapping[str, Mapping[str, str | Path]],
+        replication: int = 1,
     ) -> None:  # fmt: skip
         """`streams` that the query reads: of each its sources by name, and the file of each of those."""
         folder.mkdir(parents=True)
@@ -32,7 +33,7 @@ class Installation:
         self.path = folder / "lowmark.toml"
         self.path.write_text(
             f'[kafka]\nbootstrap = "{bootstrap}"\n'
-            f'[topics]\nprefix = "{folder.name}-"\n'
+            f'[topics]\nprefix = "{folder.name}-"\nreplication = {replication}\n'
             '[capture]\nmetrics = "127.0.0.1:0"\n'
             + "".join(f"[streams.{stream}]\n" for stream in streams)
             + "".join(

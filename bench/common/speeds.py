@@ -49,13 +49,15 @@ class Grouping:
     panes: int
     held: int = 1  # panes of a window, which slides by one: 1 is a tumbling window
     having: int = 0  # result rows are those of more packets than this
+    cuts: int = 1  # micro-batches in which a pane is read
 
     def __post_init__(self) -> None:
         if self.panes < 2:
             raise ValueError("half of the panes are for warming up: measure at least 2")
 
     def __str__(self) -> str:
-        return f"{self.groups} groups, {'one pane' if self.held == 1 else f'{self.held} panes'} a window"
+        cuts = "" if self.cuts == 1 else f", {self.cuts} micro-batches a pane"
+        return f"{self.groups} groups, {'one pane' if self.held == 1 else f'{self.held} panes'} a window{cuts}"
 
     @property
     def window(self) -> str:
@@ -72,7 +74,7 @@ class Grouping:
 
     @property
     def columns(self) -> Mapping[str, object]:
-        return {"groups": self.groups, "panes_a_window": self.held, "having_over": self.having}
+        return {"groups": self.groups, "panes_a_window": self.held, "having_over": self.having, "cuts": self.cuts}
 
     @property
     def mark(self) -> str:

@@ -20,7 +20,7 @@ import typer
 
 from ingest.files import pcap, pcapng
 from ingest.files.capture import open_capture
-from ingest.files.damage import CaptureError
+from ingest.files.errors import CaptureError
 from lowlevel.kernel.codegen.assemble import Build, SkipReason, assemble
 from lowlevel.kernel.inlined.community import SCHEDULE
 from lowlevel.node import SourceNodes

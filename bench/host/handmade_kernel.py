@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.config import LowLevelConfig, Order
+from lowlevel.config import FlushOrder, LowLevelConfig
 from lowlevel.kernel.row_form import RowForm
 from lowlevel.node import SourceNodes, _secrets
 from lowmark.query.plan.nodes import Node
@@ -62,7 +62,7 @@ class HandMade:
     ) -> None:
         """`room`: rows, a power of two, that are there before they are written over."""
         name = "take_one" if len(nodes) == 1 else "take_ten"
-        self._run = getattr(library, f"{name}_in_order" if config.order is Order.PRESERVED else name)
+        self._run = getattr(library, f"{name}_in_order" if config.order is FlushOrder.PRESERVED else name)
         self._run.restype = None
         self._kernel = _Kernel()
         self._kernel.secrets = (ctypes.c_uint64 * 16)(*(int(word) % 2**64 for word in _secrets(seed)))

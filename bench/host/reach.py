@@ -14,7 +14,7 @@ from bench.host.generator import Generator
 from ingest.config import LiveConfig
 from ingest.live.source import LiveSource
 from lowlevel.emitter import Emitter
-from lowmark.app.capture.scheduling import Scheduling
+from lowmark.app.capture.scheduling import ThreadScheduling
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.kafka.broker import Broker
 from lowmark.wire.kafka.settings import consumer_options
@@ -53,7 +53,7 @@ def _delays(installation: Installation, seconds: float) -> Iterator[float]:
     emitter = Emitter(config.kafka, config.capture.queue)
     emitter.serve({topic: [installation.plan.name]})
     source = LiveSource(LiveConfig(name="near", stream="Main", interface="near"))
-    thread = SourceThread(source, [Work(stage, node, topic, False)], config, emitter, Scheduling())
+    thread = SourceThread(source, [Work(stage, node, topic, False)], config, emitter, ThreadScheduling())
     reader = Consumer(consumer_options(config.kafka, "reach"))
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(stage.buckets)])
     emitter.start()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.common.answers import Verdict, judge
 from bench.common.processes import Usage, measured
 from bench.common.reports import Figure, write_csv
+from bench.peers.answers import Verdict, judge
 from bench.peers.parts import parts_of
 from bench.peers.programs import LOWMARK, PEERS, Contender
 from bench.peers.tally import pcap_head, tally

@@ -1,6 +1,6 @@
 """What a user would ask the same question with: packets and bytes of each pair of addresses in each minute of a file.
 
-Each peer runs as a command over one capture and leaves its answer in a folder (`bench.common.answers` reads it).
+Each peer runs as a command over one capture and leaves its answer in a folder (`bench.peers.answers` reads it).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.common.answers import of_lines, of_lowmark, of_pmacct, of_totals
+from bench.peers.answers import of_lines, of_lowmark, of_pmacct, of_totals
 from lowmark.jit.cache_folder import cache_root
 
 __all__ = ["LOWMARK", "PEERS", "PEER_MODULES", "Contender"]

@@ -18,7 +18,7 @@ from lowlevel.outbox import Rows
 from lowmark.app.kafka.broker import Broker
 from lowmark.jit.cache_folder import cache_root
 
-__all__ = ["measure_delay"]
+__all__ = ["delays", "measure_delay"]
 
 _WARM_UP = 10
 _ROWS = 400
@@ -43,14 +43,14 @@ def measure_delay(results: Path, *, windows: int) -> None:
             child(installation.folder / "job.log", "-m", "lowmark", "run", "-c", installation.path) as job,
             Watcher(installation) as watcher,
         ):
-            delays = _delays(Feed(installation, ["tap"]), watcher, job, windows)
-    _report(results, delays)
+            found = delays(Feed(installation, ["tap"]), watcher, job, windows)
+    _report(results, found)
 
 
-def _delays(feed: Feed, watcher: Watcher, job: Child, windows: int) -> list[float]:
+def delays(feed: Feed, watcher: Watcher, job: Child, windows: int) -> list[float]:
     """In seconds, without the windows of the warm-up."""
     random = np.random.default_rng(1)
-    delays = []
+    found = []
     for pane in range(_FIRST_PANE, _FIRST_PANE + _WARM_UP + windows):
         rows = random_partials(random, _ROWS, _GROUPS).words(feed.schema("tap"), pane)
         records = list(feed.records("tap", pane, rows))
@@ -67,8 +67,8 @@ def _delays(feed: Feed, watcher: Watcher, job: Child, windows: int) -> list[floa
                 feed.send(partition, wire)
         feed.flush()
         _await(watcher, feed.pane_start_ns(pane + 1), job)
-        delays.append(time.monotonic() - began)
-    return delays[_WARM_UP:]
+        found.append(time.monotonic() - began)
+    return found[_WARM_UP:]
 
 
 def _await(watcher: Watcher, end_ns: int, job: Child) -> None:

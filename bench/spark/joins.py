@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from bench.common.feeding import Feed
+from bench.common.join_runs import Flows
 from bench.common.settings import QUERY, Installation
 from bench.common.speeds import OURS, SPARKS, Speed, print_speeds, report_speeds
-from bench.papers.join_runs import Flows
 from bench.spark.runs import FILES, batches, json_rows, make_topic, run_job, run_peer, speed, write_file
 from lowlevel.outbox import Outgoing
 from lowmark.app.kafka.broker import Broker

@@ -72,7 +72,8 @@ def batches(log: Path, rows_at: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _rows_until(offsets: Path, rows_at: Sequence[Sequence[int]]) -> int:
-    (partitions,) = json.loads(offsets.read_text().splitlines()[-1]).values()
+    partials = offsets.read_text().splitlines()[2]  # behind the version and Spark's own; what follows is of exchanges
+    (partitions,) = json.loads(partials).values()
     return sum(rows_at[int(partition)][offset] for partition, offset in partitions.items())
 
 

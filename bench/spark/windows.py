@@ -72,7 +72,7 @@ def _our_job(
     feed = Feed(installation, _SOURCES)
     rows_at = feed.produce(_records(feed, panes))
     records = sum(len(starts) - 1 for starts in rows_at)
-    installation.set_job(f"max_offsets_per_trigger = {records // len(panes)}")
+    installation.set_job(f"max_offsets_per_trigger = {records // len(panes) // load.cuts}")
     sampler = run_job(installation)
     log = installation.checkpoint
     topic = Topic(TopicKind.RESULTS, QUERY, installation.config.prefix).name
@@ -91,21 +91,22 @@ def _sparks(
     folder: Path, bootstrap: str, load: Grouping, panes: Sequence[Sequence[Partials]]
 ) -> tuple[Speed, Totals]:  # fmt: skip
     (folder / "rows").mkdir(parents=True)
-    _write_rows(folder / "rows", panes)
+    _write_rows(folder / "rows", panes, FILES * load.cuts)
     kafka, topic = KafkaSettings(bootstrap), f"{folder.name}-results"
     make_topic(kafka, topic)
     sampler, rows = run_peer(folder, "bench.spark.windows_peer", bootstrap, topic, str(load.having), str(load.held))
     # The batches of the two rows that push the last windows out are left out.
-    return speed(SPARKS, load, folder / "checkpoint", rows[: len(panes)], sampler), _totals(kafka, topic, load)
+    counts = rows[: len(panes) * load.cuts]
+    return speed(SPARKS, load, folder / "checkpoint", counts, sampler), _totals(kafka, topic, load)
 
 
-def _write_rows(folder: Path, panes: Sequence[Sequence[Partials]]) -> None:
-    """In the order of their times."""
+def _write_rows(folder: Path, panes: Sequence[Sequence[Partials]], files: int) -> None:
+    """In the order of their times, so many files a pane."""
     number = 0
     for pane, sources in enumerate(panes):
         rows = Partials.joined(sources)
-        for part in range(FILES):
-            write_file(folder, number, _table(pane, rows.part(slice(part, None, FILES))))
+        for part in range(files):
+            write_file(folder, number, _table(pane, rows.part(slice(part, None, files))))
             number += 1
     for pane in (len(panes), len(panes) + 1):
         for _ in range(FILES):

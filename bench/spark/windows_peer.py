@@ -16,7 +16,8 @@ from pyspark.sql import functions as f
 
 from bench.spark.runs import FILES
 from highlevel.config import JobConfig
-from highlevel.spark.session import Spark, SparkSettings
+from highlevel.spark.session import Spark
+from highlevel.spark.spark_options import SparkSettings
 from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import find_java, spark_java_home
 

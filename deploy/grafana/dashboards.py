@@ -147,7 +147,8 @@ CAPTURE = Board(
                 [(per("reason", "lowmark_frames_skipped_total", SOURCE), "{{reason}}")], stacked=True,
             ),
             Graph(
-                "Shares of a fan-out", "Share of each source in the packets of its interface: equal at best.",
+                "Shares of a fan-out",
+                "Share of each thread's source in the packets of its interface. Equal shares are best.",
                 "percentunit", [(_SHARE, "{{source}} of {{configured}} {{instance}}")],
             ),
             Graph("Bytes read from files", "By source.", "Bps", [by_source("lowmark_capture_read_bytes_total")]),
@@ -162,7 +163,8 @@ CAPTURE = Board(
         ),
         "Ring": (
             Graph(
-                "Ring filled", "Frames that lowmark has not finished with. Full: the kernel drops.", "percentunit",
+                "Ring filled",
+                "Share of the ring that lowmark has not finished with. At 100% the kernel drops frames.", "percentunit",
                 [(f"lowmark_ring_filled_bytes{{{SOURCE}}} / lowmark_ring_bytes", "{{source}} {{instance}}")],
             ),
             Graph("Freezes", "How often the ring was full.", "ops", [by_source("lowmark_ring_freezes_total")]),
@@ -173,7 +175,8 @@ CAPTURE = Board(
                 [(f"lowmark_low_watermark_lag_seconds{{{SOURCE}}}", "{{source}} {{instance}}")],
             ),
             Graph(
-                "Late packets", "Share of the packets that came after their granule had ended.", "percentunit",
+                "Late packets",
+                "Share of the packets that came later than the declared disorder allows.", "percentunit",
                 [(_LATE, "{{source}} {{instance}}")],
             ),
             Graph(
@@ -191,15 +194,16 @@ CAPTURE = Board(
         ),
         "Tables": (
             Graph(
-                "Slots in use", "Partials in the table, of its slots.", "percentunit",
+                "Slots in use", "Share of the table's slots that hold a partial.", "percentunit",
                 [(f"lowmark_groups_resident{{{SOURCE}}} / lowmark_table_slots", "{{source}} {{node}}")],
             ),
             Graph(
-                "Collisions", "Partials that left because of a collision, per tuple.", "percentunit",
+                "Collisions", "Share of the tuples for which a partial left because of a collision.", "percentunit",
                 [(f"lowmark_table_collisions_ratio{{{SOURCE}}}", "{{source}} {{node}}")],
             ),
             Graph(
-                "Slots wanted", "Above 1: a table so many times larger would be faster.", "short",
+                "Slots wanted",
+                "Wanted size divided by the present size. Above 1, a larger table would be faster.", "short",
                 [(f"lowmark_table_slots_wanted{{{SOURCE}}} / lowmark_table_slots", "{{source}} {{node}}")],
             ),
             Graph(
@@ -218,7 +222,7 @@ CAPTURE = Board(
                 [(f"lowmark_queue_age_seconds{{{INSTANCE}}}", "{{topic}} {{instance}}")],
             ),
             Graph(
-                "Bytes queued", "In all, and the part that waits on disk.", "bytes",
+                "Bytes queued", "All bytes that wait for Kafka, and the part that waits on disk.", "bytes",
                 [
                     (f"sum by (instance) (lowmark_queue_bytes{{{INSTANCE}}})", "{{instance}}"),
                     (f"sum by (instance) (lowmark_queue_disk_bytes{{{INSTANCE}}})", "{{instance}}, on disk"),
@@ -230,15 +234,15 @@ CAPTURE = Board(
                 [by_source("lowmark_tuples_given_up_total")],
             ),
             Graph(
-                "Topics that fail", "For how long Kafka has taken nothing of a topic.", "s",
+                "Topics that fail", "For how long Kafka has taken no record of a topic.", "s",
                 [(f"lowmark_topic_failing_seconds{{{INSTANCE}}}", "{{topic}} {{instance}}")],
             ),
             Graph(
-                "Producers replaced", "Kafka's clients that had failed.", "ops",
+                "Producers replaced", "Clients of Kafka that were replaced because they had failed.", "ops",
                 [by_topic("lowmark_producer_restarts_total")],
             ),
         ),
-        "Process": process("Cores in use.", "Resident: tables, rings, queue."),
+        "Process": process("Cores in use.", "Resident memory, which includes tables, rings and queue."),
     },
 )  # fmt: skip
 
@@ -252,11 +256,11 @@ JOB = Board(
                 quantiles("lowmark_micro_batch_duration_seconds", INSTANCE),
             ),
             Graph(
-                "Phases", "Where Spark spends its time: 1 is all of it.", "percentunit",
+                "Phases", "Share of the time that Spark spends in each phase. 1 is all of the time.", "percentunit",
                 [(per("phase", "lowmark_micro_batch_phase_seconds_total", INSTANCE), "{{phase}}")], stacked=True,
             ),
             Graph(
-                "Micro-batches", "A second.", "ops",
+                "Micro-batches", "Micro-batches per second.", "ops",
                 [(rate("lowmark_micro_batch_duration_seconds_count", INSTANCE), "{{instance}}")],
             ),
             Graph("State written", "By stage.", "Bps", [by_stage("lowmark_state_written_bytes_total")]),
@@ -273,7 +277,8 @@ JOB = Board(
                 ],
             ),
             Graph(
-                "Tuples not merged", "Late, of unlisted sources, or sent again by a restarted file.", "pps",
+                "Tuples not merged",
+                "Late tuples, tuples of unlisted sources, and tuples that a restarted file source sent again.", "pps",
                 [
                     by_stage("lowmark_tuples_after_close_total", "late"),
                     by_stage("lowmark_tuples_unlisted_total", "unlisted"),
@@ -291,7 +296,7 @@ JOB = Board(
                 [(f"lowmark_source_silent_seconds{{{INSTANCE}}}", "{{source}}")],
             ),
             Graph(
-                "Sources that windows wait for", "Buckets that a source holds back.", "short",
+                "Sources that windows wait for", "Number of buckets whose frontier a source holds back.", "short",
                 [(f"sum by (source) (lowmark_source_awaited{{{INSTANCE}}})", "{{source}}")],
             ),
             Graph(
@@ -299,13 +304,13 @@ JOB = Board(
                 [(f"max by (stream, source) (lowmark_source_excluded{{{INSTANCE}}})", "{{source}} of {{stream}}")],
             ),
             Graph(
-                "Open panes", "Between the frontier and the last tuple, in the bucket that has most.", "short",
+                "Open panes", "Panes between the frontier and the last tuple, in the bucket that has most.", "short",
                 [(f"lowmark_panes_open{{{INSTANCE}}}", "{{stage}}")],
             ),
         ),
         "Process": process(
             "Cores in use by the driver's Python; Spark's Java and workers are not included.",
-            "Resident, of the driver's Python.",
+            "Resident memory of the driver's Python.",
         ),
     },
 )  # fmt: skip
@@ -316,7 +321,7 @@ QUERIES = Board(
     {
         "Verdicts": (
             Graph(
-                "Windows completed", "By verdict, counted per bucket.", "ops",
+                "Windows completed", "Windows by verdict, counted in each bucket.", "ops",
                 [(per("query, verdict", _WINDOWS, QUERY), "{{query}} {{verdict}}")],
             ),
             Graph(
@@ -324,14 +329,14 @@ QUERIES = Board(
                 [(_LOSSY, "{{query}} {{reason}}")], stacked=True,
             ),
             Graph(
-                "Amendments", "Windows declared lossy after they were final, by reason.", "ops",
+                "Amendments", "Windows that became lossy after they were final, by reason.", "ops",
                 [(per("query, reason", "lowmark_windows_amended_total", QUERY), "{{query}} {{reason}}")],
             ),
             Graph("Corrections", "Written for closed windows.", "ops", [by_query("lowmark_corrections_total")]),
         ),
         "Time": (
             Graph(
-                "Frontier behind the clock", "Up to where a query is complete.", "s",
+                "Frontier behind the clock", "How far the frontier of a query is behind the clock.", "s",
                 [(f"max by (query) (lowmark_frontier_lag_seconds{{{QUERY}}})", "{{query}}")],
             ),
             Graph(
@@ -343,13 +348,14 @@ QUERIES = Board(
                 [(f"sum by (query) (lowmark_windows_open{{{QUERY}}})", "{{query}}")],
             ),
             Graph(
-                "Quarantined queries", "1: an operator of the query has failed, and it is stopped.", "short",
+                "Quarantined queries",
+                "1: the query has failed or reached a limit, and the job runs on without it.", "short",
                 [(f"max by (query) (lowmark_query_quarantined{{{QUERY}}})", "{{query}}")],
             ),
         ),
         "Rows": (
             Graph("Result rows", "Written to the result topics.", "ops", [by_query("lowmark_result_rows_total")]),
-            Graph("Rows of late tuples", "Of queries that emit them.", "ops", [by_query("lowmark_late_rows_total")]),
+            Graph("Rows of late tuples", "Of queries with late = emit.", "ops", [by_query("lowmark_late_rows_total")]),
             Graph("Rows between buckets", "Sent through exchanges.", "ops", [by_query("lowmark_exchange_rows_total")]),
         ),
     },

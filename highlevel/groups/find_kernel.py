@@ -25,8 +25,8 @@ def _find_rows(
     rows: Words, shift: int, positions: Ints, table: Words, index: Words, seed: np.uint64, key_end: int,
     key_mask: np.uint64,
 ) -> None:  # fmt: skip
-    """`positions` receives the place of each row's group in `table`, whose index this is, or −1. `shift` is 1 where
-    rows begin with a pane, 0 where they are groups."""
+    """`positions` receives the place of each row's group in `table`, or −1; `index` is the table's index. `shift` is 1
+    where rows begin with a pane, 0 where they are groups."""
     mask = np.uint64(index.shape[0] - 1)
     key_bits = key_mask << np.uint64(shift)
     for i in range(rows.shape[0]):

@@ -1,4 +1,4 @@
-"""The kernels that apply the folds of a `Layout`'s program to rows: each fold goes over a whole run of rows, so a
+"""The kernels that apply the folds of a `Layout`'s program to rows. Each fold goes over a whole run of rows, so the
 program is interpreted once per run.
 
 Row `sources[k]` goes to the group at `places[k]` of a table, unless that is below 0, in the order of k. Rows begin with
@@ -26,7 +26,7 @@ _ZERO = np.uint64(0)
 
 @compiled
 def _float_rank(word: np.uint64) -> np.int64:
-    """Orders doubles, as the words they are, totally: -0.0 before 0.0, any NaN behind all numbers."""
+    """A total order of doubles, given as words: -0.0 before 0.0, any NaN after all numbers."""
     bits = np.int64(word)
     if bits & np.int64(0x7FFFFFFFFFFFFFFF) > np.int64(0x7FF0000000000000):
         return np.int64(0x7FFFFFFFFFFFFFFF)
@@ -59,8 +59,8 @@ _word_of = cast("Callable[[np.float64], np.uint64]", Intrinsic(_define_word_of))
 
 @compiled
 def _add_doubles(table: Words, g: int, at: int, high: np.uint64, low: np.uint64) -> None:
-    """A sum of doubles, and behind it what rounding has left out (Knuth's TwoSum): whatever the order of the values,
-    both together differ by less than what makes another double but rarely."""
+    """Add to a sum of doubles, and add its rounding error to the word after it (Knuth's TwoSum). The order of the
+    values then hardly ever changes the double that both words add up to."""
     old, new = _double_of(table[g, at]), _double_of(high)
     total = old + new
     part = total - old
@@ -71,7 +71,7 @@ def _add_doubles(table: Words, g: int, at: int, high: np.uint64, low: np.uint64)
 
 @compiled
 def _compare_numbers(rows: Words, i: int, from_word: int, table: Words, g: int, at: int) -> int:
-    """Values of three words, the weightiest first: addresses and Community IDs."""
+    """Compare values of three words, the most significant first: addresses and Community IDs."""
     for word in range(3):
         a, b = rows[i, from_word + word], table[g, at + word]
         if a != b:
@@ -81,8 +81,8 @@ def _compare_numbers(rows: Words, i: int, from_word: int, table: Words, g: int, 
 
 @compiled
 def _sum(table: Words, g: int, at: int, value: np.int64, carry: np.int64, subtract: bool) -> int:
-    """Add (or subtract) value + carry, of which carry is 0 or 1; what the sum then lacks, in units of 2^64."""
-    # Unsigned, which may wrap: of signed sums the compiler takes for granted that they do not, and drops the check.
+    """Add (or subtract) value + carry, where carry is 0 or 1. Returns what the sum then lacks, in units of 2^64."""
+    # Unsigned sums may wrap. The compiler assumes that signed sums do not, and would drop the check.
     a = np.int64(table[g, at])
     if subtract:
         wrapped = table[g, at] - np.uint64(value) - np.uint64(carry)
@@ -100,7 +100,7 @@ def _sum(table: Words, g: int, at: int, value: np.int64, carry: np.int64, subtra
 
 @compiled
 def _first_value(table: Words, g: int, rows: Words, i: int, shift: int, program: Ints, fold: int) -> bool:
-    """Take the row's columns of a fold whose value is null in the group so far; whether that was so."""
+    """Take the row's columns of a fold whose value is null in the group so far. Returns whether it was null."""
     if table[g, 0] & np.uint64(program[fold, 4]) == _ZERO:
         return False
     _replace(table, g, rows, i, shift, program, fold)
@@ -145,7 +145,7 @@ def _fold_sums(
 def _fold_words(
     table: Words, rows: Words, sources: Ints, places: Ints, count: int, shift: int, program: Ints, fold: int
 ) -> None:
-    """Sums of doubles, and bits."""
+    """Apply a fold that sums doubles or combines bits."""
     code, at = program[fold, 0], program[fold, 1]
     value_bit = np.uint64(program[fold, 4]) << np.uint64(shift)
     for k in range(count):
@@ -165,7 +165,7 @@ def _fold_extremes(
     table: Words, rows: Words, sources: Ints, places: Ints, count: int, shift: int, program: Ints, fold: int,
     comparisons: Ints,
 ) -> None:  # fmt: skip
-    """The least or the greatest by the fold's comparisons, one after the other."""
+    """Apply a fold that takes the least or the greatest, by its comparisons in order."""
     sign = -1 if program[fold, 0] == LEAST else 1
     value_bit = np.uint64(program[fold, 4]) << np.uint64(shift)
     for k in range(count):
@@ -192,8 +192,9 @@ def fold_rows(
     table: Words, rows: Words, sources: Ints, places: Ints, count: int, shift: int, subtract: bool,
     program: Ints, comparisons: Ints, events: Ints, noted: int,
 ) -> int:  # fmt: skip
-    """All folds over `count` rows. An event (group, fold, ±1) says that a sum lacks that many times 2^64: it is noted
-    behind the `noted` ones, which becomes how many there are. There is room for one a row and fold."""
+    """Apply all folds to `count` rows. An event (group, fold, ±1) says that a sum lacks that many times 2^64. Events
+    are written after the first `noted` ones; returns how many there are then. There is room for one event per row and
+    fold."""
     for fold in range(program.shape[0]):
         code = program[fold, 0]
         if code in (ADD, ADD_WIDE):

@@ -1,7 +1,7 @@
 """A table of groups: partial rows merge into it in any order, and can be subtracted again.
 
-Sums of integers are exact whatever the order: a sum may leave int64 on the way and come back. What such a sum lacks is
-kept as a carry beside the table, so only the final value decides about an overflow.
+Sums of integers are exact whatever the order: a sum may leave int64 and come back. The missing multiple of 2^64 is kept
+as a carry beside the table, so only the final value decides about an overflow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.groups.find_kernel import find_rows
-from highlevel.groups.layout import SEED, Layout, with_one_form
+from highlevel.groups.layout import GROUP_KEYS, GROUP_TUPLES, SEED, Layout, with_one_form
 from highlevel.groups.merge_kernel import fill_index, merge_rows
 from highlevel.interface import Words
 from lowmark.jit.native_code import Laid
@@ -25,10 +25,12 @@ __all__ = ["GroupRows", "GroupTable", "add_carry"]
 _HEADER = struct.Struct(">III")  # groups, words of a group, carries
 _LEAST_CAPACITY = 64
 _SMALL = 4096
-"""Up to this number of groups a full table grows fourfold: growing costs calls, which take longer than merges."""
+"""Up to this number of groups a full table grows fourfold, because growing costs calls, which take longer than
+merges."""
 
 _TOGETHER = 1 << 13
-"""Groups of several tables that are merged in one call: separate calls take longer than a copy within the cache."""
+"""Most groups of several tables that are merged in one call. Separate calls take longer than a copy within the
+cache."""
 
 _NO_POSITIONS = np.empty(0, np.int64)
 
@@ -74,8 +76,8 @@ class GroupRows:
 
 
 class GroupTable:
-    """Groups in order of arrival. Subtraction leaves groups of zero tuples: they count for nothing and are removed by
-    the next compaction."""
+    """Groups in order of arrival. Subtraction leaves groups of zero tuples, which do not count; the next compaction
+    removes them."""
 
     def __init__(self, layout: Layout, room: int = 0) -> None:
         """`room`: the number of groups to expect, if known. It affects no result."""
@@ -83,7 +85,7 @@ class GroupTable:
         self._room = room
         self._used = 0
         self._table: Words = np.empty((0, layout.schema.words), np.uint64)
-        self._index: Words | None = None  # made when first needed: many tables are only read
+        self._index: Words | None = None  # made when first needed, because many tables are only read
         self._arguments: Laid | None = None  # table and index, laid out; None if one of them was replaced
         self._carries: dict[tuple[int, int], int] = {}  # by (group, fold): what the sum lacks, in units of 2^64
 
@@ -110,7 +112,7 @@ class GroupTable:
     @property
     def tuples(self) -> int:
         """The number of tuples merged and not subtracted."""
-        return int(self.groups[:, 1].view(np.int64).sum())
+        return int(self.groups[:, GROUP_TUPLES].view(np.int64).sum())
 
     def overflowed(self, fold: int) -> npt.NDArray[np.bool_]:
         """Whether this fold's sum is out of range now, for each group."""
@@ -127,10 +129,10 @@ class GroupTable:
         return positions
 
     def merge_copies(self, source: GroupRows, places: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64]) -> None:
-        """Merge groups of this layout, each as often as its place is listed, with another value for the first key,
-        which is an integer."""
+        """Merge groups of this layout, each as often as its place is listed, with new values for the first key, which
+        is an integer."""
         rows = source.rows[places]
-        rows[:, 2] = firsts.view(np.uint64)
+        rows[:, GROUP_KEYS] = firsts.view(np.uint64)
         positions = np.empty(len(rows), np.int64)
         self._merge(rows, 0, False, positions)
         for (group, fold), lacks in source.carries.items():
@@ -146,7 +148,7 @@ class GroupTable:
         return self.merge_groups(GroupRows(other.groups, other._carries))
 
     def merge_groups(self, source: GroupRows) -> npt.NDArray[np.int64]:
-        """The same for groups that are in no table."""
+        """As `merge_table`, for groups that are in no table."""
         positions = np.empty(len(source.rows), np.int64)
         self._merge(source.rows, 0, False, positions)
         for (group, fold), lacks in source.carries.items():
@@ -159,7 +161,7 @@ class GroupTable:
         small: list[Words] = []
         waiting = 0
         for other in others:
-            copied = not self._used and not small and len(other) >= _LEAST_CAPACITY  # with its index
+            copied = not self._used and not small and len(other) >= _LEAST_CAPACITY  # the copy includes the index
             alone = copied or len(other) > _TOGETHER or len(other._carries) > 0
             if alone or waiting + len(other) > _TOGETHER:
                 self._merge_all(small)
@@ -180,7 +182,7 @@ class GroupTable:
         return self._find(with_one_form(partials, self._layout), 1)
 
     def find_groups(self, groups: GroupRows) -> npt.NDArray[np.int64]:
-        """The same for groups of a layout with these keys."""
+        """As `find`, for groups of a layout with these keys."""
         return self._find(groups.rows, 0)
 
     def _find(self, rows: Words, shift: int) -> npt.NDArray[np.int64]:
@@ -189,7 +191,7 @@ class GroupTable:
         return positions
 
     def subtract_table(self, other: GroupTable) -> None:
-        """Subtract a table that was merged before; only if every fold is differential."""
+        """Subtract a table that was merged before. Every fold must be differential."""
         if any(fold.op not in DIFFERENTIAL for fold in self._layout.folds):
             raise TypeError("only sums of integers can be subtracted")
         positions = np.empty(len(other), np.int64)
@@ -272,8 +274,8 @@ class GroupTable:
         self._index = self._arguments = None
 
     def _compact(self) -> None:
-        """Remove the groups with zero tuples once they are the greater part."""
-        live = self.groups[:, 1] != 0
+        """Remove the groups with zero tuples once they are the majority."""
+        live = self.groups[:, GROUP_TUPLES] != 0
         if 2 * int(np.count_nonzero(live)) < self._used:
             self._retain(live)
 
@@ -288,7 +290,7 @@ class GroupTable:
 
 
 def add_carry(carries: dict[tuple[int, int], int], of: tuple[int, int], lacks: int) -> None:
-    """Add to what the sum `of` (a group's place, a fold) lacks, in units of 2^64."""
+    """Add to what a sum lacks, in units of 2^64; `of`: the group's place and the fold."""
     total = carries.pop(of, 0) + lacks
     if total:
         carries[of] = total

@@ -1,4 +1,5 @@
-"""Groups that a promise of several bounds proves complete before their pane has ended (Li 7.2: joint punctuation)."""
+"""Finds groups that a promise of several bounds proves complete before their pane has ended (Li 7.2: joint
+punctuation)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ __all__ = ["carried", "complete", "progressing", "within_reach"]
 
 def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]) -> Promise | None:
     """Convert a promise of several bounds on columns into one on keys that are computed from them and never decrease
-    with them; None if one of the columns is in no such key. `keys` by column: name and how it progresses; of several,
-    the key with the fewest steps is taken."""
+    with them; None if one of the columns has no such key. `keys`: by column, each key's name and how it progresses; the
+    key with the fewest steps is taken."""
     bounds = []
     for bound in promise.bounds:
         found = keys.get(bound.column) if isinstance(bound.column, str) else None
@@ -37,7 +38,7 @@ def carried(promise: Promise, keys: Mapping[str, Sequence[tuple[str, Progress]]]
 
 
 def complete(promise: Promise, groups: Words, schema: Schema) -> npt.NDArray[np.bool_]:
-    """Which groups no later row belongs to: all of their keys lie below the bounds; none if a bound is on values."""
+    """Which groups are complete: those whose keys all lie below the bounds. No group is if a bound is on values."""
     chosen = np.ones(len(groups), np.bool_)
     for bound in promise.bounds:
         if bound.below is None or isinstance(bound.column, tuple):

@@ -21,8 +21,11 @@ from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
     "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
-    "GREATEST", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane", "with_one_form",
+    "GREATEST", "GROUP_KEYS", "GROUP_TUPLES", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane", "with_one_form",
 ]  # fmt: skip
+
+GROUP_TUPLES, GROUP_KEYS = 1, 2
+"""Words of a group after its null mask: its tuples, and the first of its keys."""
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
 BY_WORD, BY_FLOAT, BY_NUMBER = range(3)
@@ -114,7 +117,7 @@ class Layout:
 
     @cached_property
     def merging(self) -> Merging:
-        """The arguments of kernels that merge such groups. For one thread at a time."""
+        """The arguments of kernels that merge such groups. Only one thread may use them at a time."""
         return Merging(self)
 
     @cached_property
@@ -130,7 +133,7 @@ class Layout:
 
 
 def keyed_by_pane(partials: Schema) -> tuple[Schema, str]:
-    """The same partials with the pane again as the first key, and the name of that key."""
+    """The layout with the pane also as the first key, and the name of that key."""
     pane, tuples, *rest = partials.columns
     at = Column("" if "" not in partials.names else " ", Kind.INT)
     return Schema((pane, tuples, at, *rest), partials.strings), at.name
@@ -150,8 +153,8 @@ def with_one_form(rows: Words, layout: Layout) -> Words:
 
 
 class Merging:
-    """Laid out once: `keys` tells groups apart, `folding` is how they merge, with scratch; `fixed` is both. A call
-    leaves in `events` the sums that did not fit."""
+    """Kernel arguments, laid out once: `keys` distinguish groups, `folding` merges them, with scratch; `fixed` is both.
+    A call leaves the sums that did not fit in `events`."""
 
     def __init__(self, layout: Layout) -> None:
         self.events = np.empty((BLOCK * max(1, len(layout.folds)), 3), np.int64)

@@ -1,8 +1,8 @@
 """The kernel that merges rows into a table of groups, by the program of a `Layout`.
 
-It is compiled once for all queries, works without the GIL and allocates nothing: when it needs room, in the table or
-for events, it returns early and is called again for the rest of the rows. It takes rows in blocks: first it finds each
-row's group, then each fold goes over the block, so a program is interpreted once per block.
+It is compiled once for all queries, runs without the GIL and allocates nothing: when it needs room, in the table or for
+events, it returns early and is called again for the rest of the rows. It processes rows in blocks: it finds each row's
+group, then applies each fold to the block, so the program is interpreted once per block.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _merge_rows(
     seed: np.uint64, key_end: int, key_mask: np.uint64, hashes: Words, program: Ints, comparisons: Ints, events: Ints,
     places: Ints, sources: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Merge `rows[start:]` into the `used` groups of `table`; (the first row not merged, groups now, events).
+    """Merge `rows[start:]` into the `used` groups of `table`. Returns (the first row not merged, groups now, events).
 
     `shift` is 1 where rows begin with a pane, 0 where they are groups. `subtract` takes back what was merged before; it
     is for programs of integer sums only. `positions`, if not empty, receives the group of each row. An event (group,
@@ -70,7 +70,7 @@ def _merge_rows(
         for k in range(count):
             likely = np.int64(index[hashes[k] & mask] & _LOW_HALF)
             if likely != 0:
-                fetched |= table[likely - 1, 1] ^ table[likely - 1, words - 1]  # a row lies in two cache lines, or more
+                fetched |= table[likely - 1, 1] ^ table[likely - 1, words - 1]  # a row spans two or more cache lines
         full = False
         for k in range(count):
             i = block + k
@@ -111,7 +111,7 @@ def _merge_rows(
         noted = fold_rows(table, rows, sources, places, count, shift, subtract, program, comparisons, events, noted)
         if full:
             return block + count, used, noted
-    hashes[0] = fetched  # so that the loads above are not taken for useless
+    hashes[0] = fetched  # keeps the compiler from removing the loads above
     return rows.shape[0], used, noted
 
 

@@ -15,7 +15,7 @@ __all__ = ["by_pane", "split"]
 Ints = npt.NDArray[np.int64]
 
 _SPARSE = 1024
-"""Counting sort is used up to this many panes more than rows."""
+"""Counting sort is used if there are at most this many panes more than rows."""
 
 
 @compiled
@@ -43,7 +43,7 @@ def split(panes: Ints, rows: Words) -> Iterator[tuple[int, Words]]:
     """Each pane with its rows, ascending; `panes` has one entry per row."""
     if not len(rows):
         return
-    panes = np.ascontiguousarray(panes)  # it is scanned several times
+    panes = np.ascontiguousarray(panes)  # contiguous, because it is scanned several times
     low, high = int(panes.min()), int(panes.max())
     if low == high:
         yield low, rows

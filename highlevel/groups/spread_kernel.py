@@ -1,6 +1,6 @@
 """The kernels of WID's aggregate (Li fig. 6-4): each row goes into every window that holds it.
 
-A group's windows lie side by side, so its place is looked up once per row, and each fold goes over the windows.
+A group's windows lie side by side, so the group is looked up once per row and each fold runs over its windows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def _spread_rows(
     rows: Words, start: int, shift: int, groups: Ints, firsts: Ints, stops: Ints, base: int, slots: Words, width: int,
     program: Ints, comparisons: Ints, events: Ints, places: Ints, sources: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Merge `rows[start:]`; (the first row not merged, events, as `fold_rows` notes them).
+    """Merge `rows[start:]`. Returns (the first row not merged, events as in `fold_rows`).
 
     Row i is of group `groups[i]` and of windows `firsts[i]` … `stops[i] − 1`, of which those from `base` up to `base +
-    width` are here: `slots` has `width` rows a group, one a window, which hold nothing where they are of no tuples.
-    There is room for the events of BLOCK merges at least, which are folded together. `width` is less.
+    width` are here: `slots` has `width` rows per group, one per window; a row of zero tuples is empty. There is room
+    for the events of BLOCK merges at least, which are folded together. `width` is less.
     """
     noted = 0
     i = start
@@ -63,7 +63,7 @@ spread_rows: Callable[..., tuple[int, int]] = _spread_rows
 
 @compiled
 def pack(slots: Words, packed: Words) -> None:
-    """The slots that hold something, one behind the other."""
+    """The slots that are not empty, one after the other."""
     count = 0
     for slot in range(slots.shape[0]):
         if slots[slot, 1] != _ZERO:
@@ -74,8 +74,8 @@ def pack(slots: Words, packed: Words) -> None:
 
 @compiled
 def unpack(packed: Words, held: Bytes, width: int, slots: Words, heads: Words) -> None:
-    """The reverse of `pack`, where `held` says which slots those are. `heads` receives the beginning of a row of each
-    group; one has something in some of its `width` slots at least."""
+    """The reverse of `pack`; `held` says which slots are not empty. `heads` receives the beginning of a row of each
+    group, which has at least one slot that is not empty."""
     count = 0
     for slot in range(slots.shape[0]):
         slots[slot, 1] = _ZERO

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ _RUNNING = struct.Struct(">qq")
 
 @dataclass(slots=True)
 class ClosedSoFar:
-    """How far closing has come. `frontier`: the first pane that has not ended; `window`: the first window that has not
+    """The progress of closing. `frontier`: the first pane that has not ended; `window`: the first window that has not
     been closed, None before the first promise."""
 
     frontier: int
@@ -52,7 +53,14 @@ def closing_space() -> Space[ClosedSoFar]:
 
 
 def tables_space(name: str, layout: Layout) -> Space[GroupTable]:
-    return Space(name, GroupTable.encode, lambda data: GroupTable.decode(layout, data))
+    """A growing space: the groups of a table's parts are merged in order of arrival."""
+
+    def merge(parts: Sequence[GroupTable]) -> GroupTable:
+        table = GroupTable(layout)
+        table.merge_tables(parts)
+        return table
+
+    return Space(name, GroupTable.encode, lambda data: GroupTable.decode(layout, data), merge)
 
 
 def running_space(layout: Layout) -> Space[Running]:

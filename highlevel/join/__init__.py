@@ -1,4 +1,4 @@
-"""Window joins above Kafka: match rows of several inputs, in whatever order they arrive."""
+"""Window joins above Kafka: match rows of several inputs that arrive in any order."""
 
 from highlevel.join.join import JoinOperator
 from highlevel.join.outer import OuterJoinOperator

@@ -1,12 +1,11 @@
-"""In joins of three or more inputs: drops rows that can match no row of one other input, whatever still comes on the
-rest.
+"""Drops kept rows of joins of three or more inputs that can match no row of one other input, kept or later.
 
-A row waits for rows to come on any input. It waits in vain if promises exclude all later rows of one other input that
-it could match, and none of them is kept. This is decided per bin, from the keys of bins alone: a bin is dropped when it
-reaches no kept bin of such an input. Then bins of other inputs may be dropped, too.
+A row is of no use once one other input has no kept row that it could match and promises to send no such row. This is
+decided per bin, from the keys of bins alone: a bin is dropped when it reaches no kept bin of such an input. Each drop
+can make bins of other inputs useless, too.
 
-Limits: if a bin reaches a kept one, all its rows stay, whatever their times and keys are; and only pairs of inputs are
-checked, not whether rows of several others are also in each other's windows.
+Limits: a bin that reaches a kept one keeps all its rows, whatever their times and keys are; and only pairs of inputs
+are checked, not whether rows of several others also lie in each other's windows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ BinKey = tuple[int, int]
 
 
 class Absence:
-    """`width`: ns of a bin, of each of `spaces`, by port."""
+    """`width`: ns of a bin; `spaces`: where the bins are kept, by port."""
 
     def __init__(self, bands: Bands, width: int, spaces: Sequence[Space[Bin]]) -> None:
         self._bands = bands
@@ -34,7 +33,8 @@ class Absence:
         self._spaces = spaces
 
     def excluded(self, port: int, before: int, bound: int, state: State) -> list[BinKey]:
-        """The bins of other inputs that can match no later row of this port since its bound has moved."""
+        """The bins of other inputs that can match no later row of this port now that its bound has moved from
+        `before`."""
         found = []
         for other, space in enumerate(self._spaces):
             if other != port:
@@ -55,7 +55,7 @@ class Absence:
         return list(found)
 
     def let_go(self, bins: Iterable[BinKey], bounds: Sequence[int], state: State) -> None:
-        """Drop those bins that wait in vain, and then those that wait in vain without them."""
+        """Drop those of these bins that are useless, then the bins that become useless by that."""
         looked_at, gone = list(bins), set()
         while looked_at:
             port, key = found = looked_at.pop()

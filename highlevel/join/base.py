@@ -1,4 +1,4 @@
-"""What joins of every kind share: a port for each input, kept rows, and promises."""
+"""The parts that all joins share: a port for each input, kept rows, and promises."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = ["WindowJoin"]
 class WindowJoin:
     def __init__(self, plan: Join) -> None:
         self._plan = plan
+        self._bands = plan.bands
         self._schemas = [port.schema for port in plan.inputs]
         self._kept = Kept(plan)
         self._combine = Combine(plan)
@@ -26,7 +27,8 @@ class WindowJoin:
         self._marks = JoinMarks(plan, self._promising)
 
     def _passing(self, pairs: Words, parts: Mapping[int, Words], out: Out) -> Bools | None:
-        """Which combinations, given as the joined rows `pairs`, pass the condition; None: none does."""
+        """Which combinations pass the condition, given as the joined rows `pairs`; None: there is no such
+        combination."""
         if self._plan.where is None:
             return None
         values = evaluate(self._plan.where, pairs, self._plan.output)
@@ -35,7 +37,7 @@ class WindowJoin:
         return holds(values)
 
     def _emit(self, parts: Mapping[int, Words], out: Out) -> None:
-        """Put out the combinations of these rows that pass the condition."""
+        """Output the combinations of these rows that pass the condition."""
         pairs = self._combine.rows(parts)
         passing = self._passing(pairs, parts, out)
         if passing is not None:

@@ -1,4 +1,4 @@
-"""The rows of one port of a join in one run of time: a piece of state, with an index for each way to probe it.
+"""The rows of one port of a join within one interval of time: a piece of state, with an index for each way to probe it.
 
 Only the rows are written. An index is made when first probed and grows with the rows.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +26,12 @@ KeysOf = Callable[[Words], Words]
 """The words of each row that must be equal."""
 
 _PAIRS = 1 << 15
-"""Pairs found at a time: their combinations must fit into memory, however skewed the keys are."""
+"""Most pairs found at a time. Their combinations must fit into memory, however skewed the keys are."""
 
 _LEAST = 64
 _GROWTH = 8
-"""Room to grow, when a bin is full: an eighth of its rows. A row is then copied eight times on average, which is little
-beside what it takes to find its partners; with twice the room a third of a join's memory would be spare."""
+"""A full bin grows by an eighth of its rows. A row is then copied eight times on average, which costs little compared
+with finding its partners. With twice the room, a third of a join's memory would be spare."""
 
 _HEADER = struct.Struct(">I")  # words of a row
 
@@ -41,8 +41,8 @@ _SEED = np.uint64(secrets.randbits(64))
 
 @dataclass(slots=True)
 class _Index:
-    """An index of the first `rows` rows of the bin; `first` and `last` are the extremes of their times. `keys`: what
-    must be equal, where the rows do not have it word for word."""
+    """An index of the first `rows` rows of the bin; `first` and `last` are their least and greatest time. `keys`: the
+    words to compare, if the rows do not hold them unchanged."""
 
     keys: Words | None
     heads: Shorts
@@ -58,6 +58,7 @@ class Bin:
         self._rows = rows
         self._used = len(rows)
         self._at = times
+        self._told: int | None = 0  # first rows that `news` returned or the state has; None: they changed
         self._indexes: dict[int, _Index] = {}
 
     def __len__(self) -> int:
@@ -89,6 +90,15 @@ class Bin:
         self._rows[self._used : end] = rows
         self._used = end
 
+    def news(self) -> Bin | None:
+        """The rows appended since the last call, or since the bin was read; None: rows were also removed or changed."""
+        told, self._told = self._told, self._used
+        return None if told is None else Bin(self.rows[told:], self._at)
+
+    def alter(self) -> None:
+        """Note that rows were changed in place."""
+        self._told = None
+
     def take_before(self, time: int) -> Words:
         """Remove the rows before this time and return them."""
         return self.take(self.times < time)
@@ -99,6 +109,7 @@ class Bin:
         if len(gone):
             self._rows = self.rows[~which]
             self._used = len(self._rows)
+            self._told = None
             self._indexes.clear()
         return gone
 
@@ -106,8 +117,8 @@ class Bin:
         self, way: int, keys_of: KeysOf, places: Ints | None, keys: Words, low: Ints, high: Ints
     ) -> Iterator[tuple[Ints, Ints]]:  # fmt: skip
         """Pairs of a probing row and a row of this bin, in runs: those with equal keys and a time from the probing
-        row's `low` up to its `high`. `way` names the columns that `keys_of` takes; `places`: the words of a row that
-        are what it gives, if there are such."""
+        row's `low` up to its `high`. `way` names the columns that `keys_of` takes. `places`: the words of a row that
+        hold these keys unchanged; None: none do."""
         if not self._used:
             return
         index = self._ready(way, keys_of, places)
@@ -154,6 +165,14 @@ def bins_space(name: str, times: int) -> Space[Bin]:
     def decode(data: bytes) -> Bin:
         (words,) = _HEADER.unpack_from(data)
         rows = np.frombuffer(data, "<u8", offset=_HEADER.size).reshape(-1, words)
-        return Bin(rows.astype(np.uint64), times)
+        return read(rows.astype(np.uint64))
 
-    return Space(name, encode, decode)
+    def merge(parts: Sequence[Bin]) -> Bin:
+        return read(np.concatenate([part.rows for part in parts]))
+
+    def read(rows: Words) -> Bin:
+        found = Bin(rows, times)
+        found.news()
+        return found
+
+    return Space(name, encode, decode, merge, Bin.news)

@@ -1,4 +1,4 @@
-"""How far the inputs of a join have come: a piece of state."""
+"""The progress of a join's inputs: a piece of state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONLY = 0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """For each input the time before which no later row of it lies, in ns."""
+    """For each input, the time (ns) before which none of its later rows lies."""
 
     times: tuple[int, ...]
 

@@ -1,9 +1,9 @@
-"""The window join, agnostic of order (Li 7.1: OA-Join), of any number of inputs.
+"""The window join of any number of inputs whose rows come in any order (Li 7.1: OA-Join).
 
 A new row is matched with the kept rows of the other inputs, and is kept itself as long as a later row could match it.
-So each combination is found once: by the last of its rows. An input's promise releases rows of the others; all promises
-together bound the times of later rows of the join, singly and jointly (Li 7.2). With three or more inputs, rows that
-wait for an input that has nothing more for them are released, too (`absence`).
+Each combination is found once, by the last of its rows. An input's promise releases rows of the others; all promises
+together bound the times of later rows of the join, singly and jointly (Li 7.2). With three or more inputs, `absence`
+also releases rows for which one input has nothing more to send.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class JoinOperator(WindowJoin):
         return 0
 
     def _met(self, parts: Mapping[int, Words], rest: Sequence[Lookup], state: State) -> Iterator[Mapping[int, Words]]:
-        """All combinations of these with rows of the remaining inputs, in runs."""
+        """All combinations of these rows with rows of the remaining inputs, in runs."""
         if not rest:
             yield parts
             return

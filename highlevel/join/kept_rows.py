@@ -25,7 +25,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _BINS = 16
-"""Bins per time that a row is kept. More bins: fewer rows probed, and rows released sooner."""
+"""Bins that cover the time for which a row is kept. With more bins, fewer rows are probed and rows are released
+sooner."""
 
 
 class Kept:
@@ -54,7 +55,7 @@ class Kept:
         return (INT64_MIN,) * len(self._times) if known is None else known.times
 
     def advance(self, port: int, promise: Promise, state: State) -> tuple[int, ...] | None:
-        """The bounds after this promise; None: it moves none."""
+        """The bounds after this promise; None: the promise moves no bound."""
         pane, before = promise.below(PANE), self.bounds(state)
         bound = INT64_MIN if pane is None else self.start(port, pane)
         if bound <= before[port]:
@@ -88,7 +89,7 @@ class Kept:
                 yield key, piece
 
     def times(self, parts: Mapping[int, Words], chosen: Bools) -> Extent:
-        """The extent of the times of all rows in these combinations."""
+        """The least and greatest time of all rows in these combinations."""
         times = np.concatenate([self._time(of, rows)[chosen] for of, rows in parts.items()])
         return int(times.min()), int(times.max()) + 1
 
@@ -123,7 +124,7 @@ class Kept:
         return old
 
     def take_out(self, port: int, bounds: Sequence[int], state: State) -> Iterator[Words]:
-        """The same, but returns the dropped rows."""
+        """As `let_go`, but returns the dropped rows."""
         alive = self._bands.alive(port, bounds)
         for key in self._old(port, alive, state):
             gone = self._take(port, key, alive, state)
@@ -135,6 +136,7 @@ class Kept:
 
     def changed(self, port: int, key: int, piece: Bin, state: State) -> None:
         """Store a bin after rows of it were removed or changed."""
+        piece.alter()
         if len(piece):
             state.put(self._bins[port], key, piece)
         else:
@@ -158,8 +160,8 @@ class Kept:
 
 
 def _width(plan: Join) -> int:
-    """Width of a bin, in ns: tumbling windows are bins. Where an equality of times stands for them, they may be as
-    short as a ns, and the keys tell them apart: a bin has as many of them as end together."""
+    """Width of a bin, in ns: a tumbling window is a bin. A window that comes from an equality of times may be as short
+    as 1 ns. The keys then tell windows apart, so a bin holds as many windows as end in one granule."""
     bands, unit = plan.bands, plan.granule
     if bands.tumbling:
         return bands.sizes[0] * (max(1, -(-unit // bands.sizes[0])) if plan.windowless else 1)

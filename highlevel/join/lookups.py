@@ -1,4 +1,5 @@
-"""In which order a new row is matched with the other inputs of a join, and which columns must be equal in each."""
+"""The order in which a new row is matched with the other inputs of a join, and the columns that must be equal in
+each."""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The next input to match: its columns, what they must equal in the inputs matched before, and the number of this
-    way of probing the input."""
+    """The next input to match: its columns, the columns of inputs matched before that they must equal, and the number
+    of this way to probe the input."""
 
     port: int
     columns: tuple[str, ...]
     equals: tuple[Key, ...]
     way: int
     places: npt.NDArray[np.int64] | None
-    """The words of the input's rows that are the words to compare; None: they are computed from the row."""
+    """The places in the input's rows of the words to compare; None: they are computed from the row."""
 
 
 def lookups(plan: Join) -> tuple[tuple[Lookup, ...], ...]:
@@ -62,7 +63,8 @@ def _order(
 
 
 def _places(schema: Schema, columns: Sequence[str]) -> npt.NDArray[np.int64] | None:
-    """Texts have other words, and floats that are equal can differ in theirs. Nulls match nothing: see `matchable`."""
+    """The places of these columns' words; None for texts, whose compared words are not in the row, and for floats,
+    because equal floats can have different words. Nulls match nothing (`matchable`)."""
     kinds = [schema.column(column).kind for column in columns]
     if Kind.FLOAT in kinds or Kind.STR in kinds:
         return None
@@ -72,7 +74,7 @@ def _places(schema: Schema, columns: Sequence[str]) -> npt.NDArray[np.int64] | N
 
 
 def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Words:
-    """The words to compare, for each combination; equal exactly if the values are."""
+    """The words to compare for each combination. They are equal exactly if the values are."""
     found = [
         key_words(schemas[port], parts[port], tuple(key.column for key in of))[:, 1:]
         for port, of in groupby(keys, lambda key: key.port)
@@ -82,7 +84,7 @@ def keys_of(schemas: Sequence[Schema], parts: Parts, keys: Sequence[Key]) -> Wor
 
 
 def matchable(schema: Schema, rows: Words, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have no null or NaN in these columns: those equal nothing."""
+    """Which rows have no null or NaN in these columns. Null and NaN equal nothing."""
     nulls = np.uint64(sum(1 << schema.index(column) for column in columns))
     kept: npt.NDArray[np.bool_] = rows[:, 0] & nulls == 0
     for column in columns:

@@ -1,4 +1,4 @@
-"""How marks pass through a join: a row of an input is in rows of the output with the times of its partners."""
+"""Maps marks on a join's inputs to its output, whose rows also have the times of the partners."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["JoinMarks"]
 
 
 class JoinMarks:
-    """Every column of the output gets the extent of all times: a row of the answer is before a bound if any of its
-    times is, whichever gives its pane."""
+    """Every column of the output gets the extent of all times, because a row of the answer is before a bound as soon as
+    one of its times is."""
 
     def __init__(self, plan: Join, promising: Promising) -> None:
         self._plan = plan
@@ -39,9 +39,12 @@ class JoinMarks:
         return replace(mark, extents=self._shown((first, last)), times=(first, stop), joined=True)
 
     def overflow(self, times: Extent) -> RowMark:
-        """A mark on rows of the output whose times all lie here."""
-        verdict = Verdict(frozenset({Reason.OVERFLOW}))
-        return RowMark(verdict, self._shown(times), times, shifts=True, joined=True)
+        """A mark on rows of the output whose times all lie in this extent."""
+        return replace(self.of_rows(Verdict(frozenset({Reason.OVERFLOW})), times), shifts=True)
+
+    def of_rows(self, verdict: Verdict, times: Extent) -> RowMark:
+        """As `overflow`, with any verdict."""
+        return RowMark(verdict, self._shown(times), times, joined=True)
 
     def _shown(self, times: Extent) -> dict[str, Extent]:
         found: dict[str, Extent] = {}

@@ -1,9 +1,9 @@
 """Joins of two inputs in which an unmatched row matters: outer, semi and anti joins.
 
 Rows are kept as in any join. Rows of an input whose unmatched rows matter have an extra last word: whether they have
-matched a row. An unmatched row leaves when the other input's promise proves that it never will match, so the output has
-the same bounds as an inner join's. In semi and anti joins the first match decides about a row of the first input (it is
-output, or never will be), and the row is kept no longer.
+matched a row. An unmatched row is output or dropped when the other input's promise proves that it never will match, so
+the output has the bounds of an inner join. In semi and anti joins the first match decides whether a row of the first
+input is output, so the row is dropped then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["OuterJoinOperator"]
 Ints = npt.NDArray[np.int64]
 
 _MET = -1
-"""The last word of a row: 1 when it has matched another."""
+"""The last word of a row: 1 once the row has matched another."""
 
 
 class OuterJoinOperator(WindowJoin):
@@ -74,7 +74,7 @@ class OuterJoinOperator(WindowJoin):
         return 0
 
     def _leave(self, port: int, rows: Words, out: Out) -> None:
-        """No later row can match these: output those that are still unmatched, if the join does."""
+        """Handle rows that no later row can match: output those still unmatched, if the join outputs such rows."""
         if self._plan.keeps(port):
             self._tell(port, rows[rows[:, _MET] == 0], out)
 

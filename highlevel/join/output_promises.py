@@ -1,4 +1,4 @@
-"""What the promises of a join's inputs say about its rows (Li 7.1, 7.2)."""
+"""Converts promises of a join's inputs into promises about its rows (Li 7.1, 7.2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Promising:
         return (*self.progress, *(extreme.name for extreme in self._extremes))
 
     def promises(self, before: Sequence[int], bounds: Sequence[int]) -> Iterator[Promise]:
-        """The promises that are new with these bounds. The bounds are times of the inputs."""
+        """The new promises once the inputs have these bounds, which are times."""
         if all(bound == FOREVER for bound in bounds):
             yield Promise((), last=True)
             return
@@ -62,8 +62,8 @@ class Promising:
                 yield bound
 
     def _least_of(self, extreme: Extreme, bounds: Sequence[int]) -> int:
-        """Every later output row contains a later row of some input. Returns the least that the greatest or least of
-        its times can be."""
+        """The least possible value of the greatest or least time in later output rows. Each of them contains a later
+        row of some input."""
         choose = max if extreme.greatest else min
         ways = [(port, way) for name in extreme.of for port, way in self.progress[name].items()]
         return min(choose(way.value(times[port]) for port, way in ways) for times in self._bands.earliest(bounds))
@@ -77,7 +77,7 @@ class Promising:
             return
         firsts: dict[int, tuple[str, Progress]] = {}
         for name, ways in self.progress.items():
-            if len(ways) == 1:  # of a column that several inputs show it is unknown whose row it is
+            if len(ways) == 1:  # if several inputs show a column, its row's input is unknown
                 ((port, found),) = ways.items()
                 firsts.setdefault(port, (name, found))
         if len(firsts) < len(bounds):
@@ -92,5 +92,5 @@ def _joint_bound(name: str, found: Progress, time: int) -> Bound | None:
 
 
 def _bound(name: str, value: int) -> Bound | None:
-    """None: the value is outside int64 and bounds nothing."""
+    """A bound on a column; None: the value is outside int64 and bounds nothing."""
     return Bound(name, below=value) if INT64_MIN < value <= INT64_MAX else None

@@ -1,7 +1,7 @@
 """The kernels of a join: chains of rows by the hash of their keys, and the walk along them.
 
-They are compiled once for all queries and work without the GIL. A probe stops when its output is full and is called
-again from where it stopped. Chains run from the newest row to the oldest, so the order of what is found depends only on
+They are compiled once for all queries and run without the GIL. A probe stops when its output is full; the next call
+continues where it stopped. Chains run from the newest row to the oldest, so the order of the results depends only on
 the rows, not on the size of the index or the seed.
 """
 
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]
 
 START = -2
-"""Stands for the beginning of a chain, which has not been looked up, instead of a position in it."""
+"""Takes the place of a position in a chain whose head has not been looked up yet."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -38,7 +38,7 @@ def hash_of(keys: Words, i: int, seed: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_in(rows: Words, i: int, places: Ints, seed: np.uint64) -> np.uint64:
-    """`hash_of` the words at these places of a row."""
+    """The hash (`hash_of`) of the words at these places of a row."""
     h = seed
     for at in range(places.shape[0]):
         h = (h ^ rows[i, places[at]]) * _P1
@@ -85,7 +85,8 @@ def probe_rows(
     places are equal to the row's keys.
 
     `first` and `last` are the extremes of the stored rows' times. Pairs go to `found` (the probing row) and `matched`;
-    their number is the third result, the first two say where to go on: the number of rows when all is done.
+    their number is the third result. The first two results say where to continue; the first is the number of rows when
+    all is done.
     """
     mask = np.uint64(heads.shape[0] - 1)
     count = 0

@@ -1,12 +1,11 @@
 """The window aggregate: takes partials in any order, outputs the rows of closed windows (Li ch. 6).
 
-One of several strategies (`highlevel.strategies`) holds its groups. Where the same windows hold several panes, the
-strategy gets one cell for these panes (`shared_panes`). A promise that panes below p have ended closes every window
-that ends at or below p. Each window that holds tuples has rows and is reported separately, with the tuples of its
-extent (for a landmark window: of its own slide, because only those are new to it; they may all be in other buckets). A
-run of windows without tuples is reported as one. The first reported window is the first one still open at the first
-promise, or an earlier one that holds a tuple. At the end of the input every window that holds a tuple closes, and no
-window after the last of these is reported.
+One of several strategies (`highlevel.strategies`) holds its groups. Panes that lie in the same windows are passed to
+the strategy as one cell (`shared_panes`). A promise that panes below p have ended closes every window that ends at or
+below p. Each window that holds tuples has rows and is reported separately, with the tuples of its extent (for a
+landmark window: of its own slide, because only those are new to it; they may all be in other buckets). A run of windows
+without tuples is reported as one. Reports begin with the first window still open at the first promise, or an earlier
+one that holds a tuple. At the end of the input every window that holds a tuple closes, and no later window is reported.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.incoming import in_windows, panes_of, timely
 from highlevel.operators.result_rows import RowBuilder
-from highlevel.progress.value_promises import ValuePromises, about_values
+from highlevel.progress.promises.values import ValuePromises, about_values
 from highlevel.row_marks import RowMark, shown_windows
 from highlevel.strategies.adaptwid import AdaptHolding
-from highlevel.strategies.adaptwid_switching import COSTS, Costs
+from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts
 from highlevel.strategies.holding import Ended, Holding, PanedHolding
 from highlevel.strategies.wid import WidHolding
 from lowmark.query.aggregates.calls import kept_columns
@@ -43,7 +42,7 @@ __all__ = ["AggregateOperator"]
 class AggregateOperator:
     """Partials of `plan.input` in, rows of `plan.output` out, in ascending order of windows."""
 
-    def __init__(self, plan: Aggregate, limit: GroupLimit | None = None, costs: Costs = COSTS) -> None:
+    def __init__(self, plan: Aggregate, limit: GroupLimit | None = None, costs: HoldingCosts = COSTS) -> None:
         self._plan = plan
         self._limit = limit if plan.window.kind is WindowKind.LANDMARK else None
         self._window = plan.window
@@ -92,14 +91,14 @@ class AggregateOperator:
         return 0
 
     def touch(self, panes: Iterable[int], state: State) -> None:
-        """Tuples came in these panes, perhaps none in this bucket: because of them a landmark window has rows."""
-        for pane in panes:
-            state.put(self._panes, pane, state.get(self._panes, pane) or GroupTable(self._layout))
+        """Note panes with tuples in any bucket, because they give a landmark window rows in this one."""
+        for pane in {*panes}.difference(state.keys(self._panes)):
+            state.add(self._panes, pane, GroupTable(self._layout))
 
     def _close_early(self, promise: Promise, state: State, out: Out) -> None:
         """Output groups with promised values, in windows that end before the bound on panes: no later row changes them.
-        The tuples that they held are remembered until the window closes. A cell is a window: `closes` is of tumbling
-        windows alone."""
+        The number of their tuples is kept until the window closes. A cell is a window here, because only tumbling
+        windows have `closes`."""
         (named,) = (bound for bound in promise.bounds if bound.values is not None)
         below = next((bound.below for bound in promise.bounds if bound.below is not None), FOREVER)
         if not self._plan.closes or not {*named.columns} <= {*self._plan.keys} or named.values is None:
@@ -155,7 +154,7 @@ class AggregateOperator:
         return min(firsts, default=None)
 
     def _gone_early(self, window: int, state: State) -> int:
-        """The tuples of groups that left before this window; forgets them."""
+        """Remove and return the tuple counts of groups that left before this window."""
         tuples = state.get(self._early, window) if self._plan.closes else None
         if tuples is None:
             return 0
@@ -182,13 +181,14 @@ class AggregateOperator:
             ended.leave(end)
 
     def _bounds(self, frontier: int, window: int | None) -> Iterator[tuple[str, int | None]]:
-        """Bounds on later rows: of windows from `window` on; without windows, of keys of panes from `frontier` on."""
+        """Bounds on later rows: with windows, those of windows from `window` on; without, on keys of panes from
+        `frontier` on."""
         if self._window.kind is not WindowKind.NONE and window is not None:
             return window_bounds(self._window, window, self._plan.output.names[:2])
         return ((name, key.value(frontier)) for name, key in self._keys_progress)
 
 
-def _holding_of(plan: Aggregate, window: Window, layout: Layout, costs: Costs) -> Holding:
+def _holding_of(plan: Aggregate, window: Window, layout: Layout, costs: HoldingCosts) -> Holding:
     match plan.strategy:
         case Strategy.WID:
             return WidHolding(window, layout)

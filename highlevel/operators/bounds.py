@@ -1,4 +1,4 @@
-"""What operators promise when their input's frontier moves: bounds on columns of their output, or its end."""
+"""Makes the promises of operators when their input's frontier moves: bounds on columns of their output, or its end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def moved_frontier(promise: Promise, column: str, known: int) -> int | None:
 
 
 def promise_bounds(out: Out, frontier: int, bounds: Iterator[tuple[str, int | None]]) -> None:
-    """Promise `bounds`: for each output column the least value that may still come. They are read only before the end.
-    A bound outside int64 is left out."""
+    """Promise `bounds`: for each output column, the least value that may still come. At the end of the input the bounds
+    are not read. A bound outside int64 is left out."""
     if frontier == FOREVER:
         out.promise(0, Promise((), last=True))
         return

@@ -1,7 +1,7 @@
 """The window aggregate for windows that close in crowds: many at a time, each with few tuples.
 
-Its output equals that of `AggregateOperator`. Panes have no table each but share pieces of state, and all windows that
-a promise closes are computed together, so a window costs its groups and not a call.
+Its output equals that of `AggregateOperator`. Panes share pieces of state instead of having a table each, and all
+windows that a promise closes are computed together, so a window costs only its groups and no calls.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from highlevel.groups.group_table import GroupRows, GroupTable
-from highlevel.groups.layout import keyed_by_pane
+from highlevel.groups.layout import GROUP_KEYS, GROUP_TUPLES, keyed_by_pane
 from highlevel.groups.split import split
 from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
 from highlevel.interface import MarkOut, Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
-from highlevel.operators.extents import Extents, Spans
 from highlevel.operators.incoming import in_windows, panes_of, timely, with_pane_as_key
+from highlevel.operators.row_windows.extents import Extents, Spans
 from highlevel.row_marks import RowMark, shown_windows
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.plan.nodes import Aggregate, Counted
@@ -78,14 +78,14 @@ class CrowdedAggregateOperator:
 
     def _close(self, bins: GroupRows, first: int | None, reached: int, state: State, out: Out) -> None:
         """Close the windows from `first` (None: from the earliest) up to `reached` that hold a tuple."""
-        values = bins.rows[:, 2].view(np.int64)
+        values = bins.rows[:, GROUP_KEYS].view(np.int64)
         panes, which = np.unique(values, return_inverse=True)
         counts = np.zeros(len(panes), np.int64)
-        np.add.at(counts, which, bins.rows[:, 1].view(np.int64))
+        np.add.at(counts, which, bins.rows[:, GROUP_TUPLES].view(np.int64))
         window = self._window
         starts = panes // window.slide if first is None else np.maximum(panes // window.slide, first)
         stops = np.minimum((panes + window.size) // window.slide, reached)
-        # Panes ascend: each adds the windows that no earlier pane is in.
+        # Panes ascend, so each adds only windows that hold no earlier pane.
         starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(stops)[:-1])
         lengths = np.maximum(stops - starts, 0)
         ids = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
@@ -98,14 +98,14 @@ class CrowdedAggregateOperator:
         self._let_go(window.first_needed(reached), state)
 
     def _let_go(self, needed: int, state: State) -> None:
-        """Drop the panes before `needed`. In a piece that also has later panes, drop them once they are most of it: at
+        """Drop the panes before `needed`. A piece that also has later panes is cut only once most of it can go, so at
         most twice as much is kept as is needed."""
         for key in state.keys(self._bins, needed // _PANES + 1):
             table = state.get(self._bins, key) if key == needed // _PANES else None
             if table is None:
                 state.drop(self._bins, key)
                 continue
-            passed = table.groups[:, 2].view(np.int64) < needed
+            passed = table.groups[:, GROUP_KEYS].view(np.int64) < needed
             if passed.all():
                 state.drop(self._bins, key)
             elif 2 * np.count_nonzero(passed) > len(table):

@@ -1,7 +1,7 @@
 """Duplicate elimination (Li 8.2, DupElim): the first tuple of a group is output, later ones are dropped.
 
 Groups seen are kept by pane until a promise says that the pane has ended, or that no more tuples of a group can come.
-The first tuple to arrive need not be the earliest: all tuples of a group show the same values.
+The first tuple to arrive need not be the earliest, because all tuples of a group show the same values.
 """
 
 from __future__ import annotations

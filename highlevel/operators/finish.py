@@ -1,6 +1,6 @@
 """The end of a SELECT: totals, HAVING, ORDER BY, DISTINCT, LIMIT and the selected columns, inside one window at a time.
 
-Rows that belong together come in one batch, so there is no state. The columns that `plan.within` names distinguish the
+All rows of a window come in one batch, so there is no state. The columns that `plan.within` names distinguish the
 windows in a batch. If the plan has none of these clauses, this is a projection of each row.
 """
 
@@ -69,7 +69,7 @@ class FinishOperator:
         columns = [evaluate(named.expr, rows, self._totalled) for named in plan.columns]
         result, lost = assemble_rows(plan.output, columns, len(rows)), lost_in(columns, len(rows))
         if plan.distinct:
-            self._tell_lost(rows[lost], out)  # they may differ from what they seem to be equal to
+            self._tell_lost(rows[lost], out)  # a lost value may differ from the value that it seems to equal
             kept = _first_of_equal(columns, units)
             result, rows, units, lost = result[kept], rows[kept], units[kept], lost[kept]
         if plan.limit is not None:
@@ -96,7 +96,8 @@ class FinishOperator:
             out.promise(0, Promise(tuple(bound for bound in bounds if bound)))
 
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
-        """A loss in a window may change which other rows of the window come, where that depends on all of them."""
+        """Map a mark. Where a clause depends on all rows of a window, a loss may change which other rows of the window
+        come."""
         plan = self._plan
         if plan.totals or plan.distinct or plan.limit is not None:
             mark = mark.at({name: extent for name, extent in mark.extents.items() if name in self._within})
@@ -126,8 +127,8 @@ class FinishOperator:
             out.flaw(0, number, Reason.OVERFLOW)
 
     def _windows(self, window: Window, rows: Words) -> list[int]:
-        """The windows of these rows; for groups without windows their panes, by the key that is cut into them. If that
-        key is itself lost it is null, and the step below has reported its group."""
+        """The windows of these rows; without windows, their panes, computed from the key that panes divide. A lost key
+        is null; the step below has reported its group."""
         if window.kind is WindowKind.NONE:
             values, valid = column_of(self._plan.input, rows, window.axis.attribute)
             return sorted({(value - window.axis.origin) // window.axis.unit for value in values[valid].tolist()})
@@ -149,7 +150,8 @@ def _first_of_equal(columns: list[Values], units: Ints) -> Ints:
 
 
 def _places(units: Ints) -> Ints:
-    """The place of each row in its window, from 0. Windows either come one after the other, or are distinguished."""
+    """The place of each row in its window, from 0. Windows either come one after the other, or have columns that
+    distinguish them."""
     order = np.argsort(units, kind="stable")
     grouped = units[order]
     starts = np.flatnonzero(np.diff(grouped, prepend=-1))

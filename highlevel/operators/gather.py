@@ -1,7 +1,7 @@
-"""Merges what comes from several places: all rows of a window, through an exchange or from the members of a union, or
-the buckets' parts of its totals.
+"""Merges the rows of a window that come through an exchange or from the members of a union, or the buckets' parts of
+its totals.
 
-Both operators wait for the promise that everything of a window has come. Input pane k has the rows of window k.
+Both operators wait for the promise that a window is complete. Input pane k has the rows of window k.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXCHANGE, _OWN = 0, 1
 
 
 class SendOperator:
-    """The way into an exchange: passes its input on unchanged to whoever runs the graph."""
+    """The entrance of an exchange: passes its input on unchanged to the code that runs the graph."""
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         out.rows(0, rows)
@@ -99,7 +99,7 @@ class TotalsOperator:
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
         front = promise.below(PANE)
-        if port == _OWN or front is None:  # its own bucket is among those that promise the totals
+        if port == _OWN or front is None:  # the promise on totals covers its own bucket
             return
         below = None if front == FOREVER else front
         for window in state.keys(self._rows, below):
@@ -120,7 +120,7 @@ class TotalsOperator:
         return 0
 
     def _with_totals(self, rows: Words, totals: Words) -> Words:
-        """`totals`: one row of them, or none if they were lost."""
+        """Add the totals to the rows; `totals`: one row, or none if they were lost."""
         schema = self._plan.rows
         columns = [Values(c.kind, *column_of(schema, rows, c.name)) for c in schema.columns[2:]]
         for column in self._totals:

@@ -1,4 +1,4 @@
-"""Rows made from late partials alone: the answer's columns over these tuples."""
+"""Makes rows from late partials alone: the answer's columns over these tuples."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lowmark.query.expr.evaluate import assemble_rows, evaluate, holds
 from lowmark.query.expr.expressions import Expr, Field, Named, fields
 from lowmark.query.plan.nodes import Aggregate, Finish, Gather, NodeInput, QueryPlan, Reduce, Send, Totals
 from lowmark.query.windows.window import Window, WindowKind
-from lowmark.wire.records.partials import PANE, TUPLES
+from lowmark.wire.records.partials import PANE, TUPLES, TUPLES_WORD
 from lowmark.wire.records.verdicts import Scalar
 from lowmark.wire.rows.schema import Column, Schema
 from lowmark.wire.rows.text import json_writer
 
-__all__ = ["LateRows", "LateView"]
+__all__ = ["LateView", "ShownRows"]
 
 _BOUNDS = frozenset({"window_start", "window_end"})
 
 
 @dataclass(frozen=True, slots=True)
-class LateRows:
+class ShownRows:
     """Rows as JSON objects; `tuples` is the number of tuples that each stands for."""
 
     rows: tuple[Mapping[str, Scalar], ...] = ()
@@ -62,7 +62,7 @@ class LateView:
 
     @property
     def window(self) -> Window | None:
-        """The window whose panes are the node's; None: its rows lie in no window."""
+        """The window that consists of the node's panes; None: its rows lie in no window."""
         if self._aggregate is None or self._aggregate.window.kind is WindowKind.NONE:
             return None
         return self._aggregate.window
@@ -72,7 +72,7 @@ class LateView:
         """The layout of the groups, where partials are aggregated."""
         return self._layout
 
-    def of(self, partials: Words) -> LateRows:
+    def of(self, partials: Words) -> ShownRows:
         """The rows of partials of one pane."""
         if self._aggregate is not None:
             table = GroupTable(self._layout)
@@ -80,22 +80,22 @@ class LateView:
             return self.of_groups(table)
         if self._where is not None:
             partials = partials[holds(evaluate(self._where, partials, self._input))]
-        return self._shown(partials, partials[:, 2].tolist())
+        return self._shown(partials, partials[:, TUPLES_WORD].tolist())
 
-    def of_groups(self, table: GroupTable) -> LateRows:
+    def of_groups(self, table: GroupTable) -> ShownRows:
         rows, tuples = self._result.counted(table)
         return self._shown(rows, tuples.tolist())
 
-    def _shown(self, rows: Words, tuples: Sequence[int]) -> LateRows:
+    def _shown(self, rows: Words, tuples: Sequence[int]) -> ShownRows:
         if self._writer is None:
-            return LateRows(({},) * len(rows), tuple(tuples))
+            return ShownRows(({},) * len(rows), tuple(tuples))
         values = [evaluate(column.expr, rows, self._input) for column in self._columns]
         lines = self._writer.write(assemble_rows(self._writer.schema, values, len(rows)))
-        return LateRows(tuple(json.loads(line) for line in lines), tuple(tuples))
+        return ShownRows(tuple(json.loads(line) for line in lines), tuple(tuples))
 
 
 def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
-    """The columns that the SELECT makes from the aggregate's; if it ends behind exchanges, those shown there."""
+    """The columns that the SELECT makes from the aggregate's; if exchanges follow, those that it shows after them."""
     shown, reached, returning = tuple(map(_itself, output)), {step}, set[str]()
     for number, reader in enumerate(plan.steps[step + 1 :], step + 1):
         above = [source.step for source in reader.inputs if not isinstance(source, NodeInput)]

@@ -1,4 +1,4 @@
-"""The result for windows that have ended: one, or several at a time."""
+"""The result of one or several windows that have ended."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Part"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Windows, ascending, each with at least one tuple, and the `tuples` of its extent (of a landmark window: of its
-    own slide). `groups` are read-only: first those of the first window, as many as `counts` says, then those of the
-    next. With several windows, no group has zero tuples."""
+    """Ascending windows with at least one tuple each. `tuples`: the number of tuples in each window's extent (of a
+    landmark window: in its own slide). `groups`: read-only; the groups of each window one after the other, as many as
+    `counts` says. With several windows, no group has zero tuples."""
 
     windows: list[int]
     tuples: list[int]

@@ -6,7 +6,7 @@ import numpy as np
 
 from highlevel.groups.joint_closing import carried
 from highlevel.interface import MarkOut, Out, State, Words
-from highlevel.progress.value_promises import about_values
+from highlevel.progress.promises.values import about_values
 from highlevel.row_marks import RowMark, in_panes, of_panes
 from highlevel.row_marks import carried as rows_at
 from lowmark.query.expr.evaluate import Ints, all_valid, assemble_rows, evaluate, holds, lost_in
@@ -24,7 +24,7 @@ __all__ = ["ReduceOperator"]
 
 
 class ReduceOperator:
-    """Rows of `plan.input` in, rows of `plan.reduction.schema` out. It merges nothing; its reader does. Promises on the
+    """Rows of `plan.input` in, rows of `plan.reduction.schema` out. It merges no rows; its reader does. Promises on the
     attribute of the panes become promises on panes; those with several bounds become promises on keys."""
 
     def __init__(self, plan: Reduce) -> None:
@@ -40,7 +40,7 @@ class ReduceOperator:
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         schema = self._plan.input
         attribute, there = column_of(schema, rows, self._reduction.pane.attribute)
-        if not there.all():  # the time is lost, so it lies in no pane; the step that computed it has reported that
+        if not there.all():  # a lost time lies in no pane; the step that computed it has reported the loss
             rows, attribute = rows[there], attribute[there]
         panes = self._reduction.pane.index(attribute.view(np.int64))
         if self._reduction.where is not None:
@@ -67,7 +67,8 @@ class ReduceOperator:
             out.promise(0, joint)
 
     def _valued(self, promise: Promise) -> Promise | None:
-        """A promise about values of columns that are passed on unchanged, and panes; None: of anything else."""
+        """The output's form of a promise about values of columns passed on unchanged, with or without panes; None: any
+        other promise."""
         bounds = []
         for bound in promise.bounds:
             if bound.values is not None and (named := bound.renamed(self._unchanged)) is not None:

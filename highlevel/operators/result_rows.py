@@ -1,4 +1,4 @@
-"""From the groups of a window to its rows: window_start and window_end, the keys, the calls' values."""
+"""Makes the rows of a window from its groups: window_start and window_end, the keys, the calls' values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from highlevel.groups.group_table import GroupRows, GroupTable
-from highlevel.groups.layout import Layout
+from highlevel.groups.layout import GROUP_TUPLES, Layout
 from highlevel.groups.ordering import sort_keys
 from highlevel.interface import Words
 from highlevel.operators.parts import Part
@@ -25,7 +25,7 @@ __all__ = ["RowBuilder"]
 
 
 Flawed = Mapping[Reason, Bools]
-"""By reason, the rows that have a null for it; only reasons that occur."""
+"""For each reason that occurs, the rows that have a null because of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class _Window:
     """The groups of a window (`rows`) and, if there are details, the rows of their combinations."""
 
     rows: Words
-    lacking: tuple[Ints, ...]  # by fold, what the sum of each group lacks; (): nothing
+    lacking: tuple[Ints, ...]  # by fold, what the sum of each group lacks; (): no sum lacks anything
     detail_rows: Words
     detail_groups: Ints  # the group of each detail row
 
@@ -57,7 +57,7 @@ class RowBuilder:
         return self._rows(groups, [window], np.zeros(len(groups.rows), np.int64))
 
     def together(self, part: Part) -> tuple[Words, list[tuple[int, Reason]]]:
-        """The rows of windows, and for each window the reasons of such nulls."""
+        """The rows of several windows, and the reasons of such nulls by window."""
         several = len(part.windows) > 1
         if several and self._plan.details:
             found = [self.together(one) for one in part.apart()]
@@ -71,7 +71,9 @@ class RowBuilder:
     def counted(self, table: GroupTable) -> tuple[Words, Ints]:
         """Rows of no particular window, and the number of tuples that each stands for."""
         groups = self._grouped(GroupRows.of((table,)))
-        return self._rows(groups, [0], np.zeros(len(groups.rows), np.int64))[0], groups.rows[:, 1].view(np.int64)
+        return self._rows(groups, [0], np.zeros(len(groups.rows), np.int64))[0], groups.rows[:, GROUP_TUPLES].view(
+            np.int64
+        )
 
     def _rows(self, groups: _Window, windows: Sequence[int], of: Ints) -> tuple[Words, Flawed]:
         """`of`: for each group, the place of its window in `windows`."""
@@ -79,7 +81,7 @@ class RowBuilder:
         words = self._heads(groups.rows, windows, of)
         flawed: dict[Reason, Bools] = {}
         for call, finish, name in self._finish:
-            with np.errstate(all="ignore"):  # overflowed sums give nonsense here, which is not shown
+            with np.errstate(all="ignore"):  # overflowed sums give wrong values here, which are replaced by null
                 values = finish(self._state_of(call, groups), call.parameters)
             lost = () if values.lost is None else ((Reason.OVERFLOW, values.lost),)
             for reason, flaw in (*lost, *self._flaws(call, groups)):
@@ -94,7 +96,7 @@ class RowBuilder:
         words = np.empty((len(groups), self._plan.output.words), np.uint64)
         words[:, 0] = 0
         for index, bound in enumerate(self._bounds):
-            # Windows at the first and the last times extend beyond them: they end where time does.
+            # Windows at the first and the last times would extend beyond int64, so they are cut there.
             numbers = [min(max(at, INT64_MIN), INT64_MAX) for at in map(bound, windows) if at is not None]
             if numbers:
                 words[:, 1 + index] = np.array(numbers, np.int64).view(np.uint64)[of if len(numbers) > 1 else 0]
@@ -117,14 +119,14 @@ class RowBuilder:
             yield Reason.TIE, np.logical_or.reduce([a != b for a, b in keys])
 
     def _grouped(self, groups: GroupRows) -> _Window:
-        """The groups without those that have no tuples; groups that details split are joined again."""
-        live = groups.rows[:, 1] != 0
+        """The groups with tuples; groups that details split are merged again."""
+        live = groups.rows[:, GROUP_TUPLES] != 0
         if not self._plan.details:
             rows = groups.rows if live.all() else groups.rows[live]
             return _Window(rows, self._lacking(groups, live), rows, np.arange(len(rows)))
         whole = GroupTable(self._layout)
         positions = whole.merge_groups(groups)
-        kept = whole.groups[:, 1] != 0
+        kept = whole.groups[:, GROUP_TUPLES] != 0
         places = np.cumsum(kept) - 1
         return _Window(
             whole.groups[kept], self._lacking(GroupRows.of((whole,)), kept), groups.rows[live], places[positions[live]]
@@ -141,10 +143,10 @@ class RowBuilder:
         if call.details:
             values = tuple(self._column(groups.detail_rows, name) for name in call.details)
             repeat = not set(self._plan.details) <= set(call.details)
-            tuples = groups.detail_rows[:, 1].view(np.int64)
+            tuples = groups.detail_rows[:, GROUP_TUPLES].view(np.int64)
             details = Details(groups.detail_groups, tuples, values, self._folds(call, groups.detail_rows), repeat)
         lacking = tuple(groups.lacking[fold] for fold in call.folds) if groups.lacking else ()
-        return Groups(groups.rows[:, 1].view(np.int64), folds, details, lacking)
+        return Groups(groups.rows[:, GROUP_TUPLES].view(np.int64), folds, details, lacking)
 
     def _folds(self, call: AggregateCall, rows: Words) -> tuple[tuple[Values, ...], ...]:
         folds = []
@@ -160,6 +162,6 @@ class RowBuilder:
         return Values(schema.column(name).kind, data, valid)
 
     def _sum(self, rows: Words, name: str) -> Values:
-        """A sum of no value is 0."""
+        """The sum; 0 if there are no values."""
         schema = self._layout.schema
         return all_valid(schema.column(name).kind, data_of(schema, rows, name))

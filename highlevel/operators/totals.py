@@ -1,4 +1,4 @@
-"""`total(x)`: the sum of x over the rows of a window, beside each of them."""
+"""`total(x)`: the sum of x over all rows of a window, as a column of each row."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def _rounded_once(values: Data) -> float:
     """The sum, independent of the order."""
     try:
         return fsum(values)
-    except (OverflowError, ValueError):  # beyond all doubles, or of both infinities
+    except (OverflowError, ValueError):  # the sum exceeds all doubles, or contains both infinities
         return nan

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from highlevel.progress.granules import ROW_NUMBER, granule_of_time, promised_granule
 from highlevel.progress.lanes import Lane, accounted_losses, loss_counters
 from highlevel.progress.ledger import Ledger, account_reasons
-from highlevel.progress.value_promises import about_values, in_panes
+from highlevel.progress.promises.values import about_values, in_panes
 from highlevel.rosters.roster import Roster
 from highlevel.verdicts.marks import Finding
 from lowmark.wire.records.punctuations import Account, Ending, LaneLedger, Punctuation, Taint
@@ -28,8 +28,8 @@ News = tuple[int, int, Finding]
 
 
 def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> list[News]:
-    """Apply a punctuation: it moves the lane's promise. Findings about granules that have already ended are in the
-    ledger on return; the caller must make them known."""
+    """Apply a punctuation: it moves the lane's promise. On return, findings about granules that have already ended are
+    in the ledger; the caller must announce them."""
     granule = promised_granule(record.promise, ledger.node.reduction.pane)
     after = lane.promised if granule is None else max(lane.promised, granule)
     if granule is not None and roster.lists(lane.source, ledger.node.streams):
@@ -83,7 +83,8 @@ def _cover(lane: Lane, ledger: Ledger, start_ns: int | None, granule: int | None
 
 
 def _taint(lane: Lane, ledger: Ledger, taint: Taint, roster: Roster) -> Iterator[News]:
-    """Mark the taint only where the source counts: a source that began again repeats what it sent below its floor."""
+    """Mark the taint only where the source counts, because a source that began again repeats what it sent below its
+    floor."""
     found = Finding(Verdict(frozenset(map(Reason, taint.reasons)), taint.partial), dropped=taint.dropped)
     for start, stop in _listed(lane, max(taint.start, lane.floor), taint.stop, ledger, roster):
         ledger.taint(start, stop, found)
@@ -105,7 +106,8 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
         ledger.account(lane, account)
         return []
     # A granule ends without its lane's final account only when the lane was excluded, and that is marked. If a second
-    # account promises tuples for a granule that the lane had promised already, they cannot be told from lost ones.
+    # account promises tuples for a granule that the lane had promised already, they cannot be distinguished from lost
+    # ones.
     reasons = account_reasons(account) | (_GAP if account.here and not final else frozenset())
     if not reasons:
         return []
@@ -118,8 +120,8 @@ def _account(lane: Lane, ledger: Ledger, account: Account, final: bool) -> list[
 
 
 def _settle_suspicion(lane: Lane, ledger: Ledger, after: int, told: LaneLedger, roster: Roster) -> list[News]:
-    """Resolve a suspicion when a promise arrives. After a gap, a lost record may have held the accounts that are
-    missing now, and losses in granules promised before; the counters would show the latter."""
+    """Resolve a suspicion when a promise arrives. After a gap, a lost record may have held the missing accounts, and
+    losses in granules promised before; the counters reveal the latter."""
     counters = loss_counters(told.counters)
     news: list[News] = []
     if lane.suspect is not None:

@@ -1,19 +1,21 @@
 """The pure driver of one bucket of a stage: lanes, fencing, ledger, frontiers and the graph of operators.
 
-It serves both runners. What a query sends into an exchange comes back as rows of an ordinary node whose sources are the
-buckets. The same records in the same order give the same outputs, wherever the order is cut into micro-batches; only
-the division of a windowless query's rows into `ResultRows` may differ. Granules are panes of the node; times in control
-records become granules of each node.
+It serves both runners. Rows that a query sends into an exchange come back as rows of an ordinary node whose sources are
+the buckets. The same records in the same order give the same outputs, wherever the order is cut into micro-batches;
+only the division of a windowless query's rows into `ResultRows` may differ. Granules are panes of the node; times in
+control records become granules of each node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.graph import Build, Graph, build
+from highlevel.build import Build, build
+from highlevel.graph import Graph
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
 from highlevel.progress.apply_punctuation import receive
@@ -25,16 +27,20 @@ from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
 from highlevel.progress.place import Place
+from highlevel.progress.promises.lane_values import LaneValues
+from highlevel.progress.promises.told_values import ToldValues
+from highlevel.progress.promises.values import ValuePromises, about_values, in_panes, news, of_all
 from highlevel.progress.records import Arrival, Batch, Record
-from highlevel.progress.value_promises import Held, ValuePromises, about_values, in_panes, news, of_all
+from highlevel.progress.served import SERVED, joining_steps, served
 from highlevel.rosters.outlived import forget_outlived
 from highlevel.rosters.roster import Changed, Roster, changes
-from highlevel.rosters.source_status import Progress, Standing
+from highlevel.rosters.source_status import BucketProgress, Standing
 from highlevel.scheduler import IN_ORDER, Scheduler
 from highlevel.verdicts.completions import Completions
 from highlevel.verdicts.loss_propagation import Losses
 from highlevel.verdicts.marks import Finding
 from lowmark.query.plan.nodes import QueryPlan, Stage
+from lowmark.wire.records.partials import TUPLES_WORD
 from lowmark.wire.records.punctuations import Ending, Promise, Punctuation
 from lowmark.wire.records.record import BadReason
 from lowmark.wire.records.registration import SourceKind
@@ -43,12 +49,12 @@ from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.by_bucket import tuples_by_pane
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["BucketDriver", "Progress", "mark_retired"]
+__all__ = ["BucketDriver", "BucketProgress", "mark_retired"]
 
 Bools = npt.NDArray[np.bool_]
 
 _PENDING_ROWS = 1 << 18
-"""Rows of a node collected before they are merged as one run."""
+"""Rows of a node that are collected and then merged as one run."""
 
 _LATE = Verdict(frozenset({Reason.LATE}))
 _PUNCTUATED = Verdict(frozenset({Reason.PUNCTUATED}))
@@ -60,7 +66,7 @@ _RETIRED: Space[str] = Space("retired", str.encode, bytes.decode)
 
 
 def mark_retired(state: State, stage: str) -> None:
-    """Leave a mark in the place of a stage's state: later drivers on it take nothing."""
+    """Mark a stage's state as retired, so that later drivers on it take no records."""
     state.put(_RETIRED, 0, stage)
 
 
@@ -68,7 +74,8 @@ class BucketDriver:
     """One per (stage, bucket), rebuilt from its state for a micro-batch or kept from one to the next.
 
     `plans` are the queries that read the stage. `roster` is the roster declared when the state is empty; later changes
-    arrive as control records and are kept in the state. `generation` is the job's.
+    arrive as control records and are kept in the state. `generation` is the job's; `lives` has the greater ones of
+    queries that the job has begun later.
 
     After a gap the driver reads a punctuation's cumulative counters `late`, `dropped` and `given_up`: they show whether
     a lost punctuation reported losses in granules promised before.
@@ -76,10 +83,19 @@ class BucketDriver:
 
     def __init__(
         self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int,
-        build: Build = build, scheduler: Scheduler = IN_ORDER,
+        build: Build = build, scheduler: Scheduler = IN_ORDER, lives: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._stage = stage
         self._state = state
+        self._plans = sorted(plans, key=lambda plan: plan.name)
+        self._served = served(self._plans, lambda query: lives.get(query, generation))
+        joining, fresh = joining_steps(state, self._plans, self._served)
+        places = {
+            plan.name: Place(bucket, stage.buckets, lives.get(plan.name, generation),
+                             bucket_source(bucket, lives.get(plan.name)))
+            for plan in plans
+        }  # fmt: skip
+        self._oldest = min((place.generation for place in places.values()), default=generation)
         self._exchanges = {
             exchange.node.name: plan.exchanges.fingerprint
             for plan in plans
@@ -88,32 +104,45 @@ class BucketDriver:
         }
         returning = (exchange.node for plan in plans if plan.exchanges is not None for exchange in plan.exchanges.each)
         self._nodes = {node.name: node for node in (*stage.nodes, *returning)}
-        self._roster = (state.get(_ROSTER, 0) or roster).with_streams(
-            dict.fromkeys(self._exchanges, tuple(map(bucket_source, range(stage.buckets))))
-        )
+        senders = {
+            exchange.node.name: tuple(bucket_source(of, lives.get(plan.name)) for of in range(stage.buckets))
+            for plan in plans
+            if plan.exchanges is not None
+            for exchange in plan.exchanges.each
+        }
+        self._stored_roster = state.get(_ROSTER, 0)
+        self._roster = (self._stored_roster or roster).but_for(senders).with_streams(senders)
         self._rosters = self._by_node()
         self._outliving = True  # whether something may be forgotten when a frontier moves
-        self._generation = generation
-        self._own = bucket_source(bucket)
+        self._sends_as = {
+            exchange.node.name: places[plan.name]
+            for plan in plans
+            if plan.exchanges is not None
+            for exchange in plan.exchanges.each
+        }
         self._lanes = state.get(LANES, 0) or Lanes()
         self._upstream = state.get(UPSTREAM_LANES, 0) or Lanes()
         self._ledgers = {name: Ledger(node, state, name in self._exchanges) for name, node in self._nodes.items()}
         self._standing = Standing(stage.nodes, self._ledgers, self._lanes, lambda: self._rosters)
-        place = Place(bucket, stage.buckets, generation)
-        self._graph = Graph(sorted(plans, key=lambda plan: plan.name), build, state, scheduler)
+        seen = max((ledger.seen for ledger in self._ledgers.values()), default=NEVER)
+        self._graph = Graph(self._plans, build, state, scheduler, seen)
         self._losses = Losses(self._graph, self._ledgers)
         self._queries = [
-            Completions(answer, self._losses, self._ledgers, place, state, self._standing.witness)
-            for answer in self._graph.answers.values()
+            Completions(answer, self._losses, self._ledgers, places[name], state, self._standing.witness)
+            for name, answer in self._graph.answers.items()
         ]
         self._readers = {
             name: tuple(query for query in self._queries if name in query.answer.nodes) for name in self._nodes
         }
+        self._lane_values = LaneValues(state, "lanes.values", self._lanes)
+        self._upstream_values = LaneValues(state, "upstream lanes.values", self._upstream)
         self._valued = self._lanes.valued() | self._upstream.valued()
-        self._held = {name: Held(state, name) for name in self._nodes}
+        self._held = {name: ToldValues(state, name) for name in self._nodes}
         self._pending: dict[str, list[Words]] = {name: [] for name in self._nodes}
         self._tally = Tally()
         self._dropped = self._retired = state.get(_RETIRED, 0) is not None
+        if joining:
+            self._join(joining, fresh)
 
     def take(self, record: Record, arrival: Arrival) -> None:
         """Take the next record of the bucket, in order of position."""
@@ -132,7 +161,7 @@ class BucketDriver:
         if not listed and node.name in self._exchanges:
             self._tally.unlisted += sum(record.tuples.values()) if isinstance(record, Batch) else 0
             return
-        if node.name in self._exchanges and origin.epoch != self._generation:
+        if node.name in self._exchanges and origin.epoch != self._sends_as[node.name].generation:
             self._tally.fenced += 1  # the state of that generation is lost: this generation sends all of it again
             return
         lanes = self._lanes_of(node.name)
@@ -172,8 +201,9 @@ class BucketDriver:
         for query in self._queries:
             self._tally.extend(query.collect())
             self._tally.extend(query.forward())
-            self._tally.given_up(query.plan.name, query.shed)
-            query.shed.clear()
+            if query.shed:
+                self._tally.given_up(query.plan.name, query.shed)
+                query.shed.clear()
             query.save()
         self._losses.save()
         self._graph.save()
@@ -181,10 +211,17 @@ class BucketDriver:
             ledger.save()
         for held in self._held.values():
             held.save()
+        self._lane_values.save()
+        if self._exchanges:
+            self._upstream_values.save()
         self._state.put(LANES, 0, self._lanes)
         if self._exchanges:
             self._state.put(UPSTREAM_LANES, 0, self._upstream)
-        self._state.put(_ROSTER, 0, self._roster)
+        if self._roster is not self._stored_roster:  # a roster of thousands of sources is large
+            self._state.put(_ROSTER, 0, self._roster)
+            self._stored_roster = self._roster
+        if self._state.get(SERVED, 0) != self._served:
+            self._state.put(SERVED, 0, self._served)
         if self._retired:
             mark_retired(self._state, self._stage.fingerprint)
         outcome = self._tally.outcome(self._retired)
@@ -193,14 +230,14 @@ class BucketDriver:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """After an operator has raised an exception: the queries that read it."""
+        """The queries that read the operator that has raised an exception."""
         return self._graph.failed
 
-    def progress(self) -> Progress:
+    def progress(self) -> BucketProgress:
         if self._retired:
-            return Progress((), (), (), (), (), 0, (), True)
+            return BucketProgress((), (), (), (), (), 0, (), True)
         complete_to = tuple((query.plan.name, query.complete_to()) for query in self._queries)
-        return Progress(
+        return BucketProgress(
             complete_to,
             tuple((query.plan.name, query.open_windows()) for query in self._queries),
             tuple(self._standing.fronts()),
@@ -210,14 +247,25 @@ class BucketDriver:
             tuple(self._standing.heard()),
             all(bound == FOREVER for _, bound in complete_to),
             tuple((query.plan.name, buffer) for query in self._queries for buffer in query.answer.buffers()),
+            tuple((query.plan.name, freed) for query in self._queries for freed in query.answer.freed()),
         )
+
+    def _join(self, queries: frozenset[str], steps: frozenset[str]) -> None:
+        """Let queries begin in the middle of their input: from each node's frontier on, and wholly behind all granules
+        of which tuples have come."""
+        own = {name: ledger for name, ledger in self._ledgers.items() if name not in self._exchanges}
+        whole = {name: max(of.frontier.value, NEVER if of.high is None else of.high + 1) for name, of in own.items()}
+        self._losses.join(queries, steps, whole)
+        for name, ledger in own.items():
+            if ledger.frontier.value > NEVER:
+                self._graph.promise(name, ledger.frontier.value, steps)
 
     def _lanes_of(self, node: str) -> Lanes:
         return self._upstream if node in self._exchanges else self._lanes
 
     def _fenced(self, record: Batch | Punctuation) -> None:
-        """Tuples of an ended epoch are lost where no later epoch covers their source. Report the loss only before the
-        coverage of the first epoch; a gap between two epochs is already marked."""
+        """Handle a record of an ended epoch. Its tuples are lost where no later epoch covers their source. Report the
+        loss only before the coverage of the first epoch; a gap between two epochs is already marked."""
         self._tally.fenced += 1
         lane = self._lanes.find(record.origin.source, record.origin.node)
         if isinstance(record, Batch) and lane is not None and lane.kind is SourceKind.LIVE:
@@ -244,7 +292,7 @@ class BucketDriver:
             self._tally.put(Rejection(BadReason.COUNT, "its rows lie in panes that its header does not name", position))
             return
         if lane.ended and not batch.late and all(map(ledger.frontier.is_late, batch.tuples)):
-            # Somebody else wrote one of the two. Where windows are open, the accounts tell, and they are lossy.
+            # Another process wrote one of the two. In open windows the accounts show it, and the windows are lossy.
             self._tally.put(Rejection(BadReason.ENDED, "its source said before that it sends no more", position))
             return
         roster = self._rosters[lane.node]
@@ -272,8 +320,9 @@ class BucketDriver:
             self._merge(lane, rows, merge)
 
     def _breaking(self, lane: Lane, rows: Words) -> Bools | None:
-        """Which rows are excluded by what their own lane has promised about values, or by what the operators were told
-        of all lanes: a source that joined or began again since did not promise it. None: no row is."""
+        """Which rows a promise about values excludes: one of their own lane, or one of all lanes that operators have
+        got. The latter can bind a source that joined or began again since and never made it. None: no row is
+        excluded."""
         held = self._held[lane.node].promises
         if not lane.values and not held:
             return None
@@ -282,10 +331,10 @@ class BucketDriver:
         return broken if broken.any() else None
 
     def _punctuated(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> dict[int, int]:
-        """Take rows that break a promise about values: they are late, though their panes are open. Returns the tuples
-        that are left of those that came, by pane."""
+        """Take rows that break a promise about values: they count as late, although their panes are open. Returns the
+        remaining tuples by pane."""
         panes, left = panes_of(rows), dict(tuples)
-        counts = tuples_by_pane(panes, rows[:, 2].view(np.int64))
+        counts = tuples_by_pane(panes, rows[:, TUPLES_WORD].view(np.int64))
         for pane, count in sorted(counts.items()):
             left[pane] -= count
             self._ledgers[lane.node].taint(pane, pane + 1, Finding(_PUNCTUATED, late=count))
@@ -295,7 +344,7 @@ class BucketDriver:
         return left
 
     def _merge(self, lane: Lane, rows: Words, tuples: Mapping[int, int]) -> None:
-        if lane.node not in self._exchanges:  # tuples that come through an exchange were counted before it
+        if lane.node not in self._exchanges:  # tuples of an exchange were counted before it
             self._tally.merged += sum(tuples.values())
             self._tally.rows_in += len(rows)
         self._pending[lane.node].append(rows)
@@ -317,7 +366,7 @@ class BucketDriver:
         self._amend(node, start, stop, finding)
 
     def _amend(self, node: str, start: int, stop: int, finding: Finding) -> None:
-        """Amend what was announced, when the finding is already in the ledger."""
+        """Amend what was announced. The finding is already in the ledger."""
         learned = self._losses.learn(node, start, stop, finding)
         for query in self._readers[node]:
             self._tally.extend(query.amend(learned, finding))
@@ -332,7 +381,9 @@ class BucketDriver:
     def _punctuation(self, record: Punctuation, lane: Lane) -> None:
         known, promised = self._together(lane.node), lane.promised
         for start, stop, finding in receive(record, lane, self._ledgers[lane.node], self._rosters[lane.node]):
-            if lane.node not in self._exchanges or lane.source != self._own:  # a bucket knows its own findings
+            if (
+                lane.node not in self._exchanges or lane.source != self._sends_as[lane.node].source
+            ):  # a bucket knows its own findings
                 self._amend(lane.node, start, stop, finding)
         if self._ledgers[lane.node].frontier.passed_by(lane.source, lane.promised):
             self._advance(lane.node)
@@ -340,8 +391,10 @@ class BucketDriver:
             self._forget()
         made = [promise for promise in self._together(lane.node) if promise not in known]
         if about_values(record.promise):
-            named = ValuePromises()
-            named.take(in_panes(record.promise, self._nodes[lane.node].reduction.pane))
+            named, promise = ValuePromises(), in_panes(record.promise, self._nodes[lane.node].reduction.pane)
+            named.take(promise)
+            values = self._upstream_values if lane.node in self._exchanges else self._lane_values
+            values.add(lane, promise)
             self._valued.add(lane.node)
             made += self._told(lane.node, named)
         elif lane.promised > promised and lane.node in self._valued:
@@ -351,21 +404,21 @@ class BucketDriver:
             self._graph.promise_jointly(lane.node, promise)
 
     def _told(self, node: str, among: ValuePromises | None) -> list[Promise]:
-        """What all sources of the node have promised about (these) values and the operators have not been told. A
-        promise of sources has a bound on panes: one that joins later has promised nothing."""
+        """The promises of all sources of the node about values (`among`: only these) that the operators have not got. A
+        promise of sources has a bound on panes, because a source that joins later has promised nothing."""
         held, open_ended = self._held[node], node in self._exchanges
         found = [*news(held.promises, self._values(node, among))]
         return [promise for promise in found if (open_ended or len(promise.bounds) > 1) and held.take(promise)]
 
     def _together(self, node: str) -> list[Promise]:
-        """The joint promises of all buckets about what comes back from them."""
+        """The joint promises of all buckets about the rows that they return."""
         if node not in self._exchanges:
             return []
         members = self._rosters[node].members(self._nodes[node].streams)
         return self._upstream.together(node, [member.source for member in members])
 
     def _values(self, node: str, among: ValuePromises | None) -> ValuePromises:
-        """What all sources of the node have promised about (these) values."""
+        """What all sources of the node have promised about values (`among`: only these)."""
         lanes, members = self._lanes_of(node), self._rosters[node].members(self._nodes[node].streams)
         return of_all(
             [(each.bound(lanes.promised(each.source, node)), lanes.values(node, each.source)) for each in members],
@@ -374,7 +427,7 @@ class BucketDriver:
 
     def _control(self, control: Control) -> None:
         if isinstance(control, Retirement):
-            self._retired |= control.stage == self._stage.fingerprint
+            self._retired |= control.stage == self._stage.fingerprint and control.generation >= self._oldest
             return
         changed = self._roster.changed(control)
         if changed is self._roster:
@@ -392,8 +445,8 @@ class BucketDriver:
         return {name: self._roster.on(node.reduction.pane) for name, node in self._nodes.items()}
 
     def _changed(self, name: str, change: Changed) -> None:
-        """A source joins or leaves. Windows that the change concerns are `not-covered` if they have closed by the
-        roster of before, hold tuples of a source that leaves, or miss tuples that came before their source joined."""
+        """Apply the joining or leaving of a source. The windows concerned are `not-covered` if they have closed by the
+        previous roster, hold tuples of a source that leaves, or miss tuples that came before their source joined."""
         lane, ledger = self._lanes.find(change.source, name), self._ledgers[name]
         self._lost(name, change.granule, ledger.frontier.value, _NOT_COVERED)
         if not change.joins:
@@ -424,8 +477,7 @@ class BucketDriver:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget the sources of which nothing can come any more. Which records have come decides it, not where a
-        micro-batch ends."""
+        """Forget the sources that can send nothing more. The records decide this, not the ends of micro-batches."""
         capture = {name: node for name, node in self._nodes.items() if name not in self._exchanges}
         left, self._outliving = forget_outlived(self._roster, capture, self._ledgers, self._lanes)
         if left is not self._roster:

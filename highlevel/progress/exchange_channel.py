@@ -1,9 +1,9 @@
-"""A bucket's way into an exchange: numbered batches for every bucket, and punctuations to check them against.
+"""Sends a bucket's rows into an exchange: numbered batches for every bucket, and punctuations that account for them.
 
 The rows of a micro-batch leave at its end; rows of one group and pane leave as one row where they can be merged. After
-them, every bucket gets one punctuation if the promise has moved or something has become known, and one for each joint
-promise by which groups can close. The same input gives the same output wherever the micro-batches are cut; only the
-division of rows into records may differ.
+them, every bucket gets one punctuation if the promise has moved or a loss was found, and one for each joint promise by
+which groups can close. The same input gives the same output wherever the micro-batches are cut; only the division of
+rows into records may differ.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.interface import Space, State, Words
-from highlevel.progress.joint_promises import JointPromises
 from highlevel.progress.outputs import Forward
 from highlevel.progress.place import Place
+from highlevel.progress.promises.joint import JointPromises
+from highlevel.progress.promises.values import ValuePromises, about_values, news
 from highlevel.progress.records import batch_of_rows
-from highlevel.progress.value_promises import ValuePromises, about_values, news
 from highlevel.verdicts.marks import MarkRow, Marks
 from lowmark.query.plan.nodes import Aggregate, Exchange, NodeInput, QueryPlan, Send
 from lowmark.query.windows.window import WindowKind
-from lowmark.wire.records.partials import PANE, Origin, rows_of_a_batch
+from lowmark.wire.records.partials import PANE, PANE_WORD, Origin, rows_of_a_batch
 from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger, Promise, Punctuation, Taint
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.by_bucket import divided
@@ -49,15 +49,16 @@ def channels(plan: QueryPlan, place: Place, state: State) -> dict[int, Channel]:
 
 
 def _closed_jointly(plan: QueryPlan, node: str) -> frozenset[str]:
-    """The columns by which groups behind an exchange may close before their pane has ended."""
+    """The columns by which groups after an exchange may close before their pane has ended."""
     reading = (step.plan for step in plan.steps if NodeInput(node) in step.inputs)
     keys = (each.keys for each in reading if isinstance(each, Aggregate) and each.window.kind is WindowKind.NONE)
     return frozenset({PANE}.union(*keys))
 
 
-def bucket_source(bucket: int) -> str:
-    """The name of a bucket as a source of an exchange."""
-    return f"bucket-{bucket}"
+def bucket_source(bucket: int, life: int | None = None) -> str:
+    """The name of a bucket as a source of an exchange. `life`: the generation of a query that its job has begun later
+    than others; each life has sources of its own, because an epoch is a source's on all nodes."""
+    return f"bucket-{bucket}" if life is None else f"bucket-{bucket}.{life}"
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class Channel:
         self._schema = node.reduction.schema
         self._layout = Layout(send.input, send.keys, send.folds) if send.grouped else None
         self._fingerprint = fingerprint
-        self._origin = Origin(fingerprint, bucket_source(place.bucket), place.generation, node.name)
+        self._origin = Origin(fingerprint, place.source, place.generation, node.name)
         self._state = state
         self._space: Space[_Sent] = Space(f"sent.{node.name}", _Sent.encode, _Sent.decode)
         fresh = _Sent([0] * place.buckets, [{} for _ in range(place.buckets)])
@@ -106,7 +107,7 @@ class Channel:
         self._values = ValuePromises()
 
     def take(self, sent: Words | Promise) -> None:
-        """Take rows, or a joint promise or one about values, of the rows still to be taken."""
+        """Take rows, or a promise (joint or about values) on the rows still to be taken."""
         if not isinstance(sent, Promise):
             self._pending.append(sent)
         elif about_values(sent):
@@ -146,7 +147,7 @@ class Channel:
             groups = table.groups
             merged = np.empty((len(groups), self._schema.words), np.uint64)
             merged[:, 0] = groups[:, 0] << np.uint64(1)
-            merged[:, 1] = np.int64(pane).view(np.uint64)
+            merged[:, PANE_WORD] = np.int64(pane).view(np.uint64)
             merged[:, 2:] = groups[:, 1:]
             parts.append(merged)
         return np.concatenate(parts)
@@ -196,7 +197,8 @@ class Channel:
             yield Forward(self._query, self._fingerprint, partition, punctuation, self._schema)
 
     def _tell(self, joint: Promise) -> Iterator[Forward]:
-        """Send a joint promise to every bucket, after the rows of this micro-batch: it concerns only later rows."""
+        """Send a joint promise to every bucket, after the rows of this micro-batch, because it concerns only later
+        rows."""
         for partition in range(len(self._sent.next)):
             told = LaneLedger({"taints": self._sent.taints})
             punctuation = Punctuation(self._origin, self._number(partition), joint, told)

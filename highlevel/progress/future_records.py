@@ -1,4 +1,4 @@
-"""Records too far ahead of the time at which they were appended to be believed."""
+"""Detects records that are too far ahead of the time at which they were appended."""
 
 from __future__ import annotations
 

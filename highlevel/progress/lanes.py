@@ -1,4 +1,4 @@
-"""Lanes: who sends, in which epoch, how far its records have been seen, and what it has promised.
+"""Lanes: one for each source, epoch and node, with the last record seen and the promises made.
 
 Only the current epoch of a source has lanes. The first record of a greater epoch fences the old lanes; their promises
 carry over to the lanes that follow.
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from highlevel.interface import Space
-from highlevel.progress.joint_promises import JointPromises, joint_promises
-from highlevel.progress.value_promises import ValuePromises
+from highlevel.progress.promises.joint import JointPromises, joint_promises
+from highlevel.progress.promises.values import ValuePromises
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import LaneLedger, Promise
 from lowmark.wire.records.registration import SourceKind
@@ -44,23 +44,23 @@ class Lane:
     epoch: int
     node: str
     kind: SourceKind
-    sequence: int = -1  # the last one seen
+    sequence: int = -1  # the last sequence number seen
     promised: int = NEVER  # the first granule that the source may still send, in this epoch or an earlier one
-    floor: int = NEVER  # of a finite source that began again: it repeats whatever it sends below
-    resumes: int | None = None  # of a live source that began again, until its coverage is known: its old promise
+    floor: int = NEVER  # below this, a finite source that began again repeats what it sent
+    resumes: int | None = None  # the old promise of a live source that began again, until its coverage is known
     covered: bool = False  # whether the start of this epoch's coverage is known
-    covered_ns: int | None = None  # when the coverage of the first epoch starts; None: unknown, or finite
+    covered_ns: int | None = None  # start of the first epoch's coverage; None: unknown, or a finite source
     covers_from: int = NEVER  # the first granule that this epoch covers whole
-    suspect: Reason | None = None  # why a punctuation may be missing since the last one
-    future: bool = False  # a record was refused as `future`: this explains missing tuples
-    stopped: bool = False  # a live source has said that this epoch sends nothing more
+    suspect: Reason | None = None  # why a punctuation may have been lost since the last one
+    future: bool = False  # a record was refused as `future`, which explains missing tuples
+    stopped: bool = False  # a live source has announced that this epoch sends nothing more
     counters: Counters = (0, 0, 0)
-    joint: JointPromises = field(default_factory=JointPromises)  # of a bucket, in this epoch
-    values: ValuePromises = field(default_factory=ValuePromises)  # in this epoch
+    joint: JointPromises = field(default_factory=JointPromises)  # joint promises of a bucket in this epoch
+    values: ValuePromises = field(default_factory=ValuePromises)  # of this epoch; `LaneValues` stores them
 
     @property
     def ended(self) -> bool:
-        """Whether the source has said in this epoch that it sends nothing more."""
+        """Whether the source has announced in this epoch that it sends nothing more."""
         return self.promised == FOREVER and self.floor != FOREVER
 
     def successor(self, epoch: int, kind: SourceKind) -> Lane:
@@ -93,12 +93,12 @@ class Lanes:
         return NEVER if lane is None else lane.promised
 
     def together(self, node: str, sources: Iterable[str]) -> list[Promise]:
-        """What these sources have jointly promised about the rows of the node that come from any of them."""
+        """The joint promises that hold for all of these sources' rows of the node."""
         lanes = (self._lanes.get((source, node)) for source in sources)
         return joint_promises([(lane.promised, lane.joint) if lane else (NEVER, JointPromises()) for lane in lanes])
 
     def valued(self) -> set[str]:
-        """The nodes about whose values some lane has promised something."""
+        """The nodes for which some lane has made a promise about values."""
         return {lane.node for lane in self if lane.values}
 
     def values(self, node: str, source: str) -> ValuePromises:
@@ -106,8 +106,8 @@ class Lanes:
         return ValuePromises() if lane is None else lane.values
 
     def fence(self, origin: Origin, kind: SourceKind) -> list[Lane]:
-        """Take note of the record's epoch. If it is greater than the source's current one, new lanes replace the lanes
-        that it ends; the ended lanes are returned in the order in which they began."""
+        """Note the record's epoch. A greater epoch than the source's current one ends the source's lanes, which new
+        lanes replace. Returns the ended lanes in the order in which they began."""
         known = self._epochs.get(origin.source)
         if known is not None and origin.epoch <= known:
             return []
@@ -128,13 +128,13 @@ class Lanes:
         return found
 
     def forget(self, source: str) -> None:
-        """As if the source had never sent anything."""
+        """Forget the source as if it had never sent anything."""
         del self._epochs[source]
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.source != source}
 
     def enter(self, origin: Origin, sequence: int, kind: SourceKind) -> tuple[Lane, int | None]:
-        """Check the number of a record that is not fenced. Returns its lane and how many numbers before it are missing;
-        None if it is a duplicate."""
+        """Check the sequence number of a record that is not fenced. Returns its lane and how many numbers before it are
+        missing; None for a duplicate."""
         lane = self._lanes.get((origin.source, origin.node))
         if lane is None:
             lane = Lane(origin.source, origin.epoch, origin.node, kind)
@@ -151,7 +151,6 @@ class Lanes:
                 lane.source, lane.epoch, lane.node, lane.kind.value, lane.sequence, lane.promised, lane.floor,
                 lane.resumes, lane.covered, lane.covered_ns, lane.covers_from,
                 lane.suspect and lane.suspect.value, lane.future, lane.stopped, lane.counters, lane.joint.rows(),
-                lane.values.rows(),
             ]
             for lane in self
         ]  # fmt: skip
@@ -162,13 +161,12 @@ class Lanes:
         stored = json.loads(piece)
         lanes = cls()
         lanes._epochs = dict(map(tuple, stored["epochs"]))
-        for source, epoch, node, kind, *rest, suspect, future, stopped, counters, joint, values in stored["lanes"]:
+        for source, epoch, node, kind, *rest, suspect, future, stopped, counters, joint in stored["lanes"]:
             lane = Lane(source, epoch, node, SourceKind(kind), *rest)
             lane.suspect = None if suspect is None else Reason(suspect)
             lane.future, lane.stopped = future, stopped
             lane.counters = tuple(counters)
             lane.joint = JointPromises(joint)
-            lane.values = ValuePromises.of_rows(values)
             lanes._lanes[source, node] = lane
         return lanes
 

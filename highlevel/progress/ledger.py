@@ -1,4 +1,4 @@
-"""The ledger of a node in one bucket: what each lane promised for each granule, and what was merged of it.
+"""The ledger of a node in one bucket: for each granule, the tuples that each lane promised and those merged.
 
 An open granule has an entry for each lane with content there. When the frontier passes it, the entries are *settled*:
 totals remain, and every mismatch becomes a mark. Granules are stored in chunks, one state piece each; a granule without
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from highlevel.interface import Space, State
-from highlevel.progress.frontier import Frontier
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.lanes import Lane, Lanes
+from highlevel.progress.promises.frontier import Frontier
 from highlevel.rosters.roster import Member
 from highlevel.verdicts.marks import EXACT, Finding, Mark, MarkRow, Marks
 from lowmark.query.plan.nodes import Node
@@ -74,8 +74,8 @@ class _Chunk:
 @dataclass(slots=True)
 class _Summary:
     """State of a node's ledger beyond single granules. `low` and `high` are the first and last granule that ever held a
-    tuple, merged or only promised, in any bucket. `told` is the greatest promise of any lane that was not its last;
-    `began` is the least first promise: with it all buckets begin and end with the same windows. No window needs a
+    tuple, merged or only promised, in any bucket. `told` is the greatest promise of any lane except its last one.
+    `began` is the least first promise; with it all buckets begin and end with the same windows. No window needs a
     granule below `needed`."""
 
     frontier: int = NEVER
@@ -96,8 +96,8 @@ class _Summary:
 
 
 class Ledger:
-    """Ledger and frontier of one node. `returns`: its sources are buckets; each bucket hears the same from them, at its
-    own time."""
+    """Ledger and frontier of one node. `returns`: its sources are buckets, which send the same promises to every
+    bucket, at different times."""
 
     def __init__(self, node: Node, state: State, returns: bool = False) -> None:
         self.node = node
@@ -111,6 +111,14 @@ class Ledger:
         self._needed = summary.needed
         self.marks = Marks.of_rows(summary.marks)
 
+    @property
+    def seen(self) -> int:
+        """The value of the panes' attribute below which everything that has ended lies, and every tuple that has come
+        into any bucket."""
+        frontier = NEVER if self.frontier.value == FOREVER else self.frontier.value
+        granule = frontier if self.high is None else max(frontier, self.high + 1)
+        return NEVER if granule == NEVER else self.node.reduction.pane.start(granule)
+
     def save(self) -> None:
         self._state.put(self._summaries, 0, self._summary())
 
@@ -119,7 +127,7 @@ class Ledger:
         return _Summary(self.frontier.value, self.low, self.high, self.told, self._began, self._needed, marks)
 
     def promised(self, lane: Lane, granule: int) -> None:
-        """The lane promises the granules below this one."""
+        """Note that the lane promises the granules below this one."""
         if granule < FOREVER:
             self.told = max(self.told, granule)
         if lane.promised == NEVER:
@@ -130,7 +138,7 @@ class Ledger:
         return self._began if self.returns and self._began is not None else front
 
     def merged(self, lane: Lane, granule: int, tuples: int) -> None:
-        """Tuples of an open granule were merged."""
+        """Count merged tuples of an open granule."""
         self._touch(granule, lane).merged += tuples
         self._content(granule, tuples)
 
@@ -159,7 +167,7 @@ class Ledger:
             self.marks.add(Mark(start, FOREVER, Verdict(frozenset({Reason.NUMBERING}))))
 
     def end_epoch(self, lane: Lane, reason: Reason) -> None:
-        """A later epoch ended the lane's epoch: granules without its final promise are lossy."""
+        """End the lane's epoch, because a later one has begun: granules without its final promise are lossy."""
         for key, chunk in self._open_chunks(FOREVER):
             for (_, source, epoch), entry in chunk.entries.items():
                 if (source, epoch) == (lane.source, lane.epoch) and entry.here is None:
@@ -168,8 +176,7 @@ class Ledger:
                     self._state.put(self._chunks, key, chunk)
 
     def unlist(self, source: str, start: int, reason: Reason) -> None:
-        """The source does not count any more in open granules from `start` on: those that hold tuples of it are
-        lossy."""
+        """Stop counting the source in open granules from `start` on: those that hold tuples of it are lossy."""
         for key, chunk in self._open_chunks(FOREVER):
             names = [name for name in chunk.entries if name[0] >= start and name[1] == source]
             for name in names:
@@ -233,11 +240,11 @@ class Ledger:
         )
 
     def reach(self) -> int | None:
-        """The last granule with a tuple, or where a mark begins or ends."""
+        """The last granule that has a tuple or in which a mark begins or ends."""
         return max((high for high in (self.high, self.marks.high()) if high is not None), default=None)
 
     def prune(self, below: int) -> None:
-        """Drop what no window needs any more: all granules below."""
+        """Drop all granules below this one, because no window needs them."""
         below = self._needed = min(below, self.frontier.value)
         for key in self._state.keys(self._chunks, below // _CHUNK):
             self._state.drop(self._chunks, key)
@@ -259,7 +266,8 @@ class Ledger:
             reasons |= {Reason.GAP if covered else Reason.EXCLUDED}
         elif entry.here is not None and entry.here != entry.merged:
             reasons |= {Reason.FUTURE if current and lane is not None and lane.future else Reason.GAP}
-        self.taint(granule, granule + 1, Finding(Verdict(reasons), late=entry.late))
+        if reasons:
+            self.taint(granule, granule + 1, Finding(Verdict(reasons), late=entry.late))
         merged, promised, anywhere = chunk.settled.get(granule, (0, 0, False))
         here = entry.merged if entry.here is None else entry.here
         anywhere |= entry.everywhere > 0 or entry.merged > 0

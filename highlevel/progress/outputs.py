@@ -1,4 +1,4 @@
-"""What a bucket outputs at the end of a micro-batch, in order, and what it counted."""
+"""The outputs of a bucket at the end of a micro-batch, in order, and its counts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Forward:
     """A record for an exchange, for the bucket `partition`. A batch's rows have the layout `schema`."""
 
     query: str
-    exchange: str  # its fingerprint
+    exchange: str  # fingerprint of the exchange
     partition: int
     record: Batch | Punctuation
     schema: Schema
@@ -91,7 +91,7 @@ class Counts:
     amended: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
     """Windows that amendments declare lossy, by query and reason; a window counts once per amendment."""
 
-    shed: Mapping[tuple[str, Reason], int] = field(default_factory=dict)  # rows that operators gave up, by query
+    shed: Mapping[tuple[str, Reason], int] = field(default_factory=dict)  # rows that operators gave up
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(

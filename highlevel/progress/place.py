@@ -11,17 +11,20 @@ __all__ = ["Place", "Witness"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which bucket of how many, in which generation of the job."""
+    """Which bucket of how many, in which generation of a query; `source` is the bucket's name in the query's
+    exchanges."""
 
     bucket: int
     buckets: int
     generation: int
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Who vouches for everything below a frontier: the version of each stream's roster, the sources of them that were
-    not waited for, and the time from which all others cover it."""
+    """The sources that vouch for everything below a frontier. `rosters`: the version of each stream's roster.
+    `missing`: their sources that were not waited for. `covered_from_ns`: the time from which all others cover their
+    traffic."""
 
     rosters: tuple[tuple[str, int], ...]
     missing: tuple[str, ...]

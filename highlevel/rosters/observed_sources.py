@@ -1,4 +1,4 @@
-"""What the buckets of a job have reported about the sources of one stream."""
+"""Collects the buckets' reports about the sources of one stream."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["BucketSources", "Observed", "Observing"]
 
 
 class BucketSources(SourceReport, Protocol):
-    """A bucket's report, with what rosters are decided by. `returned`: excluded sources that have promised as much as
-    the frontier. `read`: the offset after the last record of partials; 0: there was none."""
+    """The part of a bucket's report that decides about rosters. `returned`: excluded sources that have promised as much
+    as the frontier. `read`: the offset after the last record of partials; 0: there was none."""
 
     @property
     def returned(self) -> Sequence[tuple[str, str]]: ...
@@ -29,7 +29,7 @@ class BucketSources(SourceReport, Protocol):
 class Observed:
     """`front_ns` and `furthest_ns`: the least and the greatest frontier of any bucket; NEVER: nothing is promised.
     `crowding`: sources that block a bucket with too many open panes. `heard_ns`: when Kafka took the last record of a
-    source; `silent_ns`: for how long others have been heard since then."""
+    source; `silent_ns`: for how long records of other sources have come since then."""
 
     waiting: frozenset[str] = frozenset()
     returned: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class Observing:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the buckets have read everything that was there when the ends were sampled last."""
+        """Whether the buckets have read all records that were there when the ends were sampled last."""
         return bool(self._ends) and all(self._read.get(place, 0) >= end for place, end in self._ends.items())
 
     def of(self, stream: str) -> Observed:

@@ -1,8 +1,8 @@
-"""Which sources and exclusions a bucket may forget: those of which nothing can come any more.
+"""Decides which sources and exclusions a bucket may forget: those that no later record, window or witness needs.
 
-A live source that has said that it stops sends nothing more in its epoch, and its next life has a greater one. Once it
-has left its stream, and every frontier has passed the granule at which it left, no record, window or witness asks for
-it. A source that died says nothing: of these the last ones that left are kept.
+A live source that has announced its stop sends nothing more in its epoch, and its next life has a greater one. Once it
+has left its stream, and every frontier has passed the granule at which it left, it can be forgotten. A source that died
+announces nothing, so the last such sources that left are kept.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["forget_outlived"]
 
 _MOST_FORMER = 1_000
-"""Members kept of a stream that have left and of which something may still come: their late rows amend windows."""
+"""Most members kept of a stream that have left and may still send: their late rows amend windows."""
 
 
 def forget_outlived(
     roster: Roster, nodes: Mapping[str, Node], ledgers: Mapping[str, Ledger], lanes: Lanes
 ) -> tuple[Roster, bool]:
-    """The roster without what is outlived, whose lanes are forgotten; the same roster if there is none. And whether a
-    frontier that moves may outlive more: else only a source that stops, or a change of the roster does."""
+    """Forget what is outlived, with its lanes. Returns the roster without it (the same object if nothing is outlived),
+    and whether the next move of a frontier may outlive more; otherwise only a source that stops or a change of the
+    roster can."""
     by_source = lanes.by_source()
     over = {source: all(lane.stopped for lane in of) for source, of in by_source.items()}
     streams = {
@@ -51,8 +52,8 @@ def forget_outlived(
 def _kept(
     members: tuple[Member, ...], readers: list[Ledger], lanes: Lanes, over: Mapping[str, bool]
 ) -> tuple[Member, ...]:  # fmt: skip
-    """`over`: by source that has sent, whether its epoch is over. Numbers of rows are no times: a node whose rows are
-    numbered keeps all."""
+    """`over`: by source that has sent, whether its epoch is over. A node whose rows are numbered keeps all members,
+    because numbers of rows are no times."""
     if not readers or any(ledger.node.reduction.pane.attribute == ROW_NUMBER for ledger in readers):
         return members
     kept, waiting = [], []
@@ -69,7 +70,8 @@ def _kept(
 
 
 def _is_over(source: str, stop: int, readers: list[Ledger], lanes: Lanes) -> bool:
-    """Whether an exclusion up to this time is over in all nodes, and the source has promised what lies in it."""
+    """Whether the frontiers of all nodes have passed the end of this exclusion, and the source has promised everything
+    before it."""
     return all(
         _passed(ledger, stop)
         and lanes.promised(source, ledger.node.name) >= granule_of_time(ledger.node.reduction.pane, stop)
@@ -78,5 +80,6 @@ def _is_over(source: str, stop: int, readers: list[Ledger], lanes: Lanes) -> boo
 
 
 def _passed(ledger: Ledger, at: int) -> bool:
-    """Whether the granule before the frontier lies behind this time: completions name who counts in that granule."""
+    """Whether the last ended granule begins at this time or later. Completions name the sources that count in that
+    granule."""
     return at < FOREVER and granule_of_time(ledger.node.reduction.pane, at) < ledger.frontier.value

@@ -1,7 +1,7 @@
-"""What the process that rules a job decides about the sources of a stream: who joins, leaves, is excluded and returns.
+"""Decides which sources of a stream join, leave, are excluded and return; runs in the process that rules a job.
 
 Pure: decisions follow from the configuration, the registrations, people's requests, and what buckets report. Time is
-that of the records alone (when Kafka took them): a job that is behind, or a Kafka that is away, excludes nobody.
+that of the records alone (when Kafka took them): no source is excluded because the job is behind or Kafka is away.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lowmark.wire.rows.values import FOREVER, NEVER, time
 __all__ = ["Decided", "StreamRules", "StreamRuling", "is_pattern", "shown"]
 
 LEAVING_NS = 10 * 10**9
-"""A source that leaves is awaited for this long at most once it is silent, whatever `stall` says."""
+"""Windows wait for a silent source that leaves no longer than this, whatever `stall` says."""
 
 _MARGIN_NS = 10 * 10**9
-"""A change rules from the first granule that begins this long after all promises so far: its record stands in every
-partition before a bucket gets there."""
+"""A change takes effect from the first granule that begins this long after all promises so far, so that its record is
+in every partition before a bucket gets there."""
 
 _MOST_FORMER = 1_000
 _MOST_RUNS = 3_000
-"""A roster in force is one record. It keeps so many sources that have left, and so many runs that have ended in which
-sources were excluded, the last ones. Only a new generation asks for them; buckets keep all."""
+"""A roster in force is one record, so it keeps only the last sources that have left and the last exclusions that have
+ended, this many of each. Only a new generation reads them; buckets keep all."""
 
 
 def is_pattern(name: str) -> bool:
@@ -58,13 +58,13 @@ class Decided:
 
 
 Reached = Callable[[str], int | None]
-"""Up to which time the sources of a stream have promised; FOREVER: all have ended; None: nothing is promised."""
+"""The time up to which the sources of a stream have promised; FOREVER: all have ended; None: no promise yet."""
 
 
 class StreamRuling:
     """One stream of a job. `begins`: the job has no bucket with state yet, so its windows wait from the beginning for
     the first roster. Rosters with a version below `least` are of a former job of this name. `base`: the sources with
-    which the buckets begin, or began; none: they are not chosen yet."""
+    which the buckets begin, or began; empty: not chosen yet."""
 
     def __init__(
         self, job: str, rules: StreamRules, begins: bool, least: int = 0, base: tuple[ListedSource, ...] = ()
@@ -78,7 +78,7 @@ class StreamRuling:
         self._registered: dict[str, tuple[int, Registration]] = {}
         self._gone: dict[str, int] = {}
         self._requests: dict[str, tuple[int, Request]] = {}
-        self._excluded_at: dict[str, int] = {}  # when Kafka had taken the last record of a source, as it was excluded
+        self._excluded_at: dict[str, int] = {}  # by source, the time of its last record before
         self._refused: set[str] = set()  # sources that cannot be listed any more
         self._heard = 0  # the offset after the last record of `sources`
 
@@ -113,7 +113,7 @@ class StreamRuling:
         return self._form(version, tuple(map(Member, sorted(names))))
 
     def decide(self, seen: Observed, reached: Reached, fresh_version: int) -> Iterator[Decided]:
-        """What is to be decided now. The caller writes all of it before it asks again. `fresh_version` is for a stream
+        """The decisions due now. The caller writes all of them before the next call. `fresh_version` is for a stream
         without a known roster; it grows from one life of the topic `sources` to the next."""
         if self._in_force is None:
             first = self.begin(max(fresh_version, self._least + 1))
@@ -121,10 +121,10 @@ class StreamRuling:
             began = replace(first, version=first.version - 1, members=self._base or first.members)
             if self._begins or not names or reached(self._rules.stream) == FOREVER:
                 yield self._done(Decided(None, began, ""))
-            else:  # the topic `sources` has lost what was in force
-                self._in_force = replace(began, members=())
-                yield from self._listing(names, reached, "its former roster is lost")
-            if self._begins:  # some may have registered since the buckets got theirs
+            else:  # the topic `sources` has lost the roster, or a job died before it wrote one
+                self._in_force = replace(began, members=self._base)
+                yield from self._listing(names, reached, "its former roster is lost", again=True)
+            if self._begins:  # sources may have registered since the buckets got their roster
                 yield from self._listing(self._listed() | names, reached, "it has registered")
             return
         asked = [request for offset, request in self._requests.values() if offset >= self._in_force.heard]
@@ -152,7 +152,7 @@ class StreamRuling:
         return roster.members((self._rules.stream,))
 
     def _joins(self, source: str) -> bool:
-        """Whether it joins by registering. A capture file is listed by its name: its end must be no surprise."""
+        """Whether the source joins by registering. A capture file must be listed by name, because it ends."""
         kind = self._registered[source][1].kind
         return kind is SourceKind.LIVE and self._rules.matches(source) and self._present(source)
 
@@ -164,7 +164,7 @@ class StreamRuling:
         return self._gone.get(source, -1) < offset
 
     def _wanted(self, asked: list[Request]) -> tuple[set[str], str]:
-        """The sources that the stream is to list, and why they are others than now."""
+        """The sources that the stream is to list, and the reason for a change."""
         assert self._in_force is not None
         rules, before, after = self._rules, self._in_force.configured, self._rules.configured
         wanted, why = self._listed(), []
@@ -172,7 +172,7 @@ class StreamRuling:
         dropped = {entry for entry in before if entry not in after}
         out = {name for name in wanted - set(after) if any(fnmatchcase(name, entry) for entry in dropped)}
         instead = StreamRules(rules.stream, tuple(entry for entry in after if entry not in before))
-        # Who is taken out by name leaves, although a pattern that was there before matches it, until it registers anew.
+        # A source taken out by name leaves until it registers anew, even if an older pattern matches it.
         out -= {name for name in out if (instead if name in dropped else rules).matches(name)}
         if added - wanted or out:
             why.append("the configuration has changed")
@@ -201,14 +201,15 @@ class StreamRuling:
         return wanted, "; ".join(why)
 
     def _drained(self, member: Member) -> bool:
-        """Whether it is of a pattern, and its process has said that it sends no more."""
+        """Whether a pattern lists it, and its process has announced that it sends no more."""
         source = member.source
         named = source in self._rules.configured
         return not named and self._rules.matches(source) and source in self._registered and not self._present(source)
 
-    def _listing(self, wanted: set[str], reached: Reached, why: str) -> Iterator[Decided]:
+    def _listing(self, wanted: set[str], reached: Reached, why: str, again: bool = False) -> Iterator[Decided]:
+        """`again`: buckets may list others, or none."""
         assert self._in_force is not None
-        if wanted in (self._listed(), self._refused) or not wanted:
+        if (wanted == self._listed() and not again) or wanted == self._refused or not wanted:
             return
         bound = reached(self._rules.stream)
         if bound == FOREVER:
@@ -233,7 +234,7 @@ class StreamRuling:
         return next((m for m in reversed(self._members) if m.source == source), None)
 
     def _moves(self, seen: Observed) -> Iterator[Decided]:
-        """Exclusions and returns that nobody asked for."""
+        """The exclusions and returns that no person has requested."""
         assert self._in_force is not None
         stall_ns = self._rules.stall_ns
         for source in sorted(seen.waiting):
@@ -251,7 +252,7 @@ class StreamRuling:
             member = self._member(source)
             if member is None or not member.open_excluded or source in self._in_force.by_hand:
                 continue
-            if source in seen.crowding:  # where nobody else is left it counts: it would be excluded again at once
+            if source in seen.crowding:  # the only source left counts, so it would be excluded again at once
                 continue
             heard_ns = seen.heard_ns.get(source)
             if heard_ns is not None and heard_ns > self._excluded_at.get(source, NEVER):
@@ -305,7 +306,7 @@ def _kept(members: tuple[Member, ...]) -> tuple[Member, ...]:
 
 
 def _of_the_last(most: int, ends: Iterator[int]) -> int:
-    """The end of the first of the last so many that have ended."""
+    """The end of the oldest of the last ended exclusions that are kept."""
     past = sorted(end for end in ends if end < FOREVER)
     return past[-most] if len(past) > most else NEVER
 

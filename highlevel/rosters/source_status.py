@@ -1,4 +1,4 @@
-"""A bucket's status: how far it has come, and which sources let it go on or block it."""
+"""A bucket's status: its progress, and the sources that it waits for."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from highlevel.join.oblivious.usage import Buffer
+from highlevel.join.punctuated import FreedRows
 from highlevel.progress.lanes import Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.place import Witness
-from highlevel.rosters.roster import Member, Roster
+from highlevel.rosters.roster import Roster
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["Progress", "Standing"]
+__all__ = ["BucketProgress", "Standing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BucketProgress:
     """Progress of a bucket. Bounds are values of the nodes' attribute (`ts`: ns since 1970)."""
 
     complete_to: tuple[tuple[str, int | None], ...]  # by query; FOREVER: its sources have ended; None: nothing promised
@@ -27,16 +28,17 @@ class Progress:
     returned: tuple[tuple[str, str], ...]  # (node, source): excluded sources whose promise has reached the frontier
     open_panes: int  # most panes of a node from its frontier to its last tuple
     heard: tuple[tuple[str, int], ...]  # by source: when its last record was appended, in ns; FOREVER: it has ended
-    ended: bool  # all sources have ended: there will be no more output
-    buffers: tuple[tuple[str, Buffer], ...] = ()  # by query: of its joins without windows
+    ended: bool  # all sources have ended: no more output will come
+    buffers: tuple[tuple[str, Buffer], ...] = ()  # by query: the buffers of its joins without windows
+    freed: tuple[tuple[str, FreedRows], ...] = ()  # by query: the freed rows of its punctuated joins
 
 
 _Known = tuple[tuple[tuple[int, Mapping[str, int]], ...], Witness, tuple[tuple[str, str], ...]]
-"""Frontiers and versions of rosters; the witness without excluded sources; (node, source) of these."""
+"""Frontiers and roster versions; the witness without excluded sources; (node, source) of each excluded source."""
 
 
 class Standing:
-    """Status of the capture nodes only; whatever blocks these also blocks what comes back through exchanges."""
+    """Status of the capture nodes only: whatever blocks these also blocks the rows that come back through exchanges."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class Standing:
         self._lanes = lanes
         self._rosters = rosters
         self._heard_ns: dict[str, int] = {}
-        self._witnesses: dict[tuple[str, ...], _Known] = {}  # by nodes: the last one, and of which frontiers it is
+        self._witnesses: dict[tuple[str, ...], _Known] = {}  # by nodes: the last witness and its frontiers
 
     def fronts(self) -> Iterator[tuple[str, int]]:
         """By node, the first granule that has not ended."""
@@ -74,34 +76,35 @@ class Standing:
                     yield name, member.source
 
     def open_panes(self) -> int:
-        """The most panes of a node that are open, from its frontier, or its first tuple, to its last tuple."""
+        """The greatest number of open panes of a node: from its frontier, or its first tuple if later, to its last
+        tuple."""
         ledgers = [self._ledgers[name] for name in self._nodes]
         spans = ((max(each.frontier.value, each.low), each.high) for each in ledgers if each.low is not None)
         return max((high + 1 - low for low, high in spans if high is not None and high >= low), default=0)
 
     def hear(self, source: str, appended_ns: int | None) -> None:
-        """A record of the source's current epoch has arrived; `appended_ns` is None without a broker."""
+        """Note a record of the source's current epoch; `appended_ns` is None without a broker."""
         if appended_ns is not None:
             self._heard_ns[source] = appended_ns
 
     def heard(self) -> Iterator[tuple[str, int]]:
-        """When the last record of each source that has sent any was appended; FOREVER: the source has ended. One whose
-        lanes are forgotten has stopped, and may come again."""
+        """When the last record of each source that has sent any was appended; FOREVER: the source has ended. A source
+        whose lanes are forgotten has stopped, and may come again."""
         ended = {lane.source: True for lane in self._lanes}
         ended |= {lane.source: False for lane in self._lanes if lane.promised < FOREVER}
         for source, appended_ns in self._heard_ns.items():
             yield source, FOREVER if ended.get(source) else appended_ns
 
     def witness(self, nodes: tuple[str, ...]) -> Witness:
-        """Who has promised everything below the frontiers of these nodes. All completions of one advance share most of
-        it: to look at every source for each would cost their product. What excluded sources have promised may change
-        while the frontier stays."""
+        """The sources that have promised everything below the frontiers of these nodes. The part without excluded
+        sources is cached, because examining every source for each completion would cost their product. Promises of
+        excluded sources may change while the frontier stays."""
         own = tuple(name for name in nodes if name in self._nodes)
         rosters = self._rosters()
         now = tuple((self._ledgers[name].frontier.value, rosters[name].versions) for name in own)
         known = self._witnesses.get(own)
         if known is None or known[0] != now:
-            known = self._witnesses[own] = now, self._look(own), self._excluded(own)
+            known = self._witnesses[own] = now, *self._look(own)
         _, witness, excluded = known
         missing: dict[str, None] = {}
         since = [] if witness.covered_from_ns is None else [witness.covered_from_ns]
@@ -113,22 +116,21 @@ class Standing:
                 since.append(lane.covered_ns)
         return Witness(witness.rosters, tuple(missing), max(since, default=None)) if excluded else witness
 
-    def _counted(self, nodes: tuple[str, ...]) -> Iterator[tuple[str, Member]]:
-        """(node, member): those that their stream lists in the last granule below the frontier."""
-        for name in nodes:
-            last = self._ledgers[name].frontier.value - 1
-            members = self._rosters()[name].members(self._nodes[name].streams)
-            yield from ((name, member) for member in members if member.belongs(last))
-
-    def _excluded(self, nodes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        return tuple((name, member.source) for name, member in self._counted(nodes) if member.excluded)
-
-    def _look(self, nodes: tuple[str, ...]) -> Witness:
-        """As if there were no source that was ever excluded."""
+    def _look(self, nodes: tuple[str, ...]) -> tuple[Witness, tuple[tuple[str, str], ...]]:
+        """The witness without the sources that were ever excluded, and (node, source) of each of those. The sources are
+        those that their stream lists in the last granule below the frontier."""
         versions: dict[str, int] = {}
+        excluded: list[tuple[str, str]] = []
+        since: int | None = None
         for name in nodes:
-            of = self._rosters()[name].versions
-            versions |= {stream: of.get(stream, 0) for stream in self._nodes[name].streams}
-        lanes = (self._lanes.find(member.source, name) for name, member in self._counted(nodes) if not member.excluded)
-        since = [lane.covered_ns for lane in lanes if lane is not None and lane.covered_ns is not None]
-        return Witness(tuple(sorted(versions.items())), (), max(since, default=None))
+            streams, roster = self._nodes[name].streams, self._rosters()[name]
+            last = self._ledgers[name].frontier.value - 1
+            versions |= {stream: roster.versions.get(stream, 0) for stream in streams}
+            for member in roster.members(streams):
+                if not member.belongs(last):
+                    continue
+                if member.excluded:
+                    excluded.append((name, member.source))
+                elif (lane := self._lanes.find(member.source, name)) is not None and lane.covered_ns is not None:
+                    since = lane.covered_ns if since is None else max(since, lane.covered_ns)
+        return Witness(tuple(sorted(versions.items())), (), since), tuple(excluded)

@@ -13,8 +13,8 @@ __all__ = ["SourceReport", "SourceWaits"]
 
 _PATIENCE_NS = 10 * 10**9
 _PATIENT_GRANULES = 3
-"""A lazily flushed table promises a granule up to two panes after its end, so in normal operation two promises may be
-this far apart."""
+"""Longest time between two promises in normal operation: a lazily flushed table promises a granule up to two panes
+after its end."""
 
 
 class SourceReport(Protocol):
@@ -35,7 +35,7 @@ class SourceReport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The frontiers of a bucket: where they stand, since when, and the sources that block them."""
+    """A bucket's frontiers, the time since which they stand there, and the sources that block them."""
 
     fronts: Mapping[str, int | None]
     since_ns: Mapping[str, int]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import cast
 
@@ -29,10 +28,10 @@ class StoredRecord:
     headers: Headers
 
 
-def in_order(rows: Iterable[Row], folder: Path) -> Iterator[tuple[StoredRecord, bytes | None]]:
+def in_order(rows: Iterable[Row], folder: str) -> Iterator[tuple[StoredRecord, bytes | None]]:
     """Records by topic and offset. Spark orders nothing within a key, and a bucket's records are of one partition of
     each of its topics. A temporary file may go to `folder`."""
-    with SpooledTemporaryFile(_IN_MEMORY, dir=str(folder)) as values:
+    with SpooledTemporaryFile(_IN_MEMORY, dir=folder) as values:
         places: list[tuple[StoredRecord, int, int]] = []  # start and length of the value; length -1: no value
         for row in rows:
             place, length = values.tell(), -1

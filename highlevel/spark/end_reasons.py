@@ -10,7 +10,14 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from highlevel.spark.errors import CheckpointRefused, JobFailed, JobStopped, QueriesFailed
+from highlevel.spark.errors import (
+    CheckpointRefused,
+    JobFailed,
+    JobStopped,
+    QueriesFailed,
+    TakenOver,
+    TopicsDeleted,
+)
 from highlevel.spark.session import Spark
 
 __all__ = ["explained", "failed_queries"]
@@ -20,7 +27,9 @@ _OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, e
 _LITTLE_BYTES = 1 << 20
 
 _BUCKET = re.compile(r"(?:Bucket|Query)Failure: (.+)")
+_SINK = re.compile(r"SinkStopped: (\w+): (.+)")
 _QUERY = re.compile(r"QueryFailure: (\w+ in bucket \d+ of stage \w+ \(queries: ([^)]+)\): .+)")
+_HOST = re.compile(r"HostRefused: (.+)")
 _REFUSED = "StateRefused in bucket "
 _CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
@@ -30,29 +39,39 @@ _KAFKAS = re.compile(r"org\.apache\.kafka\.(?:common\.errors|common|clients)\.[\
 _NOTHING_LOST = "Nothing is lost: the job goes on when it is started again"
 
 
-def explained(error: Exception, spark: Spark | None, folder: Path) -> Exception:
+def explained(error: Exception, spark: Spark | None, folder: Path | None) -> Exception:
     """The error in a sentence, if it comes from Spark, its process or the disk; else the error itself. `folder` is the
-    job's: its checkpoint and all its working files lie in it."""
+    job's, if it is on a disk of this machine: its checkpoint and all its working files lie in it."""
     if isinstance(error, JobStopped):
         return error
-    text = str(error)
+    text, where = str(error), folder or "the checkpoint"
     bridge = isinstance(error, PySparkException) or type(error).__module__.partition(".")[0] == "py4j"
     full = _full_folder(folder)
     # Spark reports a full disk in other words, too: null pointers, closed streams.
     if any(words in text for words in _FULL) or (bridge and full is not None):
-        return JobFailed(f"no space is left in {full or folder}: make room there. {_NOTHING_LOST}")
+        return JobFailed(f"no space is left in {full or where}: make room there. {_NOTHING_LOST}")
     gone = None if spark is None else spark.gone(wait=bridge or isinstance(error, OSError | EOFError))
     if gone is not None:
         return JobFailed(f"Spark's process {gone}. {_NOTHING_LOST}")
     if isinstance(error, OSError) and error.errno in _OF_DISKS:
-        return JobFailed(f"{error.filename or folder}: {error.strerror}. {_NOTHING_LOST}")
+        return JobFailed(f"{error.filename or where}: {error.strerror}. {_NOTHING_LOST}")
     if not bridge:
         return error
+    words = None if spark is None else spark.last_words()  # Spark tells of its end in many ways
+    if words is not None:
+        return JobFailed(f"a worker process has ended itself: {words}. {_NOTHING_LOST}")
+    if found := _SINK.search(text):
+        kind, said = found.groups()
+        if kind == TopicsDeleted.__name__:
+            return TopicsDeleted(said.partition(":")[0].split(", "))
+        return {each.__name__: each for each in (CheckpointRefused, TakenOver)}.get(kind, JobFailed)(said)
     if found := _BUCKET.search(text):
         if found[1].startswith(_REFUSED):
             return CheckpointRefused(f"{found[1]}. The job has stopped, and has lost nothing")
         failed = QueriesFailed if _QUERY.search(text) else JobFailed
         return failed(f"{found[1]}. The job has stopped, and has lost nothing")
+    if found := _HOST.search(text):
+        return JobFailed(f"{found[1]}. {_NOTHING_LOST}")
     if found := _KAFKAS.search(text):
         return JobFailed(f"Kafka does not answer Spark, or refuses it: {found[1] or found[0]}. {_NOTHING_LOST}")
     return JobFailed(f"Spark ended the job: {_first_words(text)}")
@@ -75,9 +94,9 @@ def _first_words(text: str) -> str:
     return _CLASS.sub("", said) or said.rpartition(".")[2]
 
 
-def _full_folder(folder: Path) -> Path | None:
+def _full_folder(folder: Path | None) -> Path | None:
     """The job's folder, or the one for temporary files, if its disk is full now."""
-    for candidate in (folder, Path(tempfile.gettempdir())):
+    for candidate in filter(None, (folder, Path(tempfile.gettempdir()))):
         try:
             disk = os.statvfs(candidate)
         except OSError:

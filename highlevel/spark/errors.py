@@ -6,9 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
-    "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "QueriesFailed", "QueryFailure",
-    "RowsWouldRepeat", "TakenOver", "TopicsDeleted",
+    "RELEASE", "WAYS_OUT", "BucketFailure", "CheckpointRefused", "JobFailed", "JobStopped", "QueriesFailed",
+    "QueryFailure", "RowsWouldRepeat", "SinkStopped", "TakenOver", "TopicsDeleted",
 ]  # fmt: skip
+
+WAYS_OUT = (
+    "Point job.checkpoint at the right one; or start with --new-generation, which reads again what Kafka still has "
+    "and leaves out what has been told"
+)
+
+
+RELEASE = (
+    "See to the reason (a limit, or another version of lowmark), and start the job once with --release and its name: "
+    "it begins again from then on; or with --new-generation: it goes on where it stopped, from what Kafka still has"
+)
+"""How a quarantined query runs again. The others find their state as it was before the micro-batch in which its
+operator failed; what the query has stored is not read again."""
 
 
 class JobStopped(Exception):
@@ -59,3 +72,12 @@ class BucketFailure(Exception):
 
 class QueryFailure(BucketFailure):
     """Raised in an executor: an operator failed that no other queries read than those that it names."""
+
+
+class SinkStopped(Exception):
+    """Raised in an executor, where a bucket's results could not be written: the name of the JobStopped to raise in the
+    driver, and its message. Spark passes on no more than text."""
+
+    def __init__(self, reason: Exception) -> None:
+        kind = type(reason) if isinstance(reason, JobStopped) else JobFailed
+        super().__init__(f"{kind.__name__}: {reason}")

@@ -6,9 +6,10 @@ numbers are chosen that go to the tasks in turn. They are chosen once and stored
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import count
 
-__all__ = ["placements", "task_of"]
+__all__ = ["placed", "placements", "task_of"]
 
 _SEED = 42  # Spark's for hash partitioning
 _MASK = 0xFFFF_FFFF
@@ -32,6 +33,21 @@ def task_of(number: int, tasks: int) -> int:
     """The task to which Spark sends the rows of an int32 key."""
     hashed = _murmur3(number & _MASK)
     return (hashed - (1 << 32) if hashed >> 31 else hashed) % tasks
+
+
+def placed(existing: Collection[int], keys: int, tasks: int) -> tuple[int, ...]:
+    """Numbers for so many more keys, none of them taken: each goes to a task with the fewest."""
+    load = [0] * tasks
+    for number in existing:
+        load[task_of(number, tasks)] += 1
+    taken, chosen = set(existing), list[int]()
+    for _ in range(keys):
+        task = load.index(min(load))
+        number = next(number for number in count() if number not in taken and task_of(number, tasks) == task)
+        load[task] += 1
+        taken.add(number)
+        chosen.append(number)
+    return tuple(chosen)
 
 
 def placements(keys: int, tasks: int) -> tuple[int, ...]:

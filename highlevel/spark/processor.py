@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from highlevel.progress.driver import BucketDriver, mark_retired
 from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejection, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record, batch_of_wire, wire_of_batch
+from highlevel.progress.served import served, sweep
 from highlevel.spark.backlog import StoredRecord, in_order
-from highlevel.spark.errors import BucketFailure, QueryFailure
+from highlevel.spark.errors import BucketFailure, JobStopped, QueryFailure, SinkStopped
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.sink.messages import Bundle, Position, Report
-from highlevel.spark.sink.result_files import ParcelWriter
+from highlevel.spark.placement import task_of
+from highlevel.spark.preflight import Asked, admit
+from highlevel.spark.sink.bucket_sink import BucketSink, sink_of
+from highlevel.spark.sink.checksums import Checksums
+from highlevel.spark.sink.dead_letters import DeadLetters
+from highlevel.spark.sink.messages import Bundle, Report, left_behind
+from highlevel.spark.sink.outgoing import Outgoing, scratch_folder
 from highlevel.spark.sink.suppression import Suppression
+from highlevel.spark.sink.tokens import HISTORY, Chain, History, before_the_first
 from highlevel.spark.state_store import SparkByteStore
 from highlevel.state import PiecewiseState, StateRefused
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError
 from lowmark.wire.records.announcements import result_headers
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.dead_letters import bury
@@ -32,15 +40,14 @@ from lowmark.wire.records.rosters import Exclusion, Retirement, Return, RosterCh
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.text import json_writer
-from lowmark.wire.rows.words import Words
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState
 
-__all__ = ["BucketProcessor"]
+__all__ = ["BATCH", "BucketProcessor"]
 
-_DEAD_LETTERS = 20
-"""Dead letters written per bucket, reason and micro-batch; the rest are only counted."""
+BATCH = "lowmark.batch"
+"""The property of Spark's tasks that holds the number of their micro-batch."""
 
 _OF_THE_HOST = (OSError, MemoryError, StateRefused)
 """What an operator may raise that no query is to blame for."""
@@ -52,19 +59,37 @@ _FLUSH_BYTES = 32 << 20
 class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships no types that mypy is shown
     """The processor of one task; Spark calls `handleInputRows` once for each bucket that has new records."""
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, asked: Asked | None = None) -> None:
+        """`asked`: what an executor's host must have; None: it is the driver's."""
         self._spec = spec
+        self._asked = asked
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        if self._asked is not None:
+            admit(self._asked)
+        task = TaskContext.get()
+        self._batch = -1 if task is None else int(task.getLocalProperty(BATCH) or -1)
+        stages = self._spec.stages()
+        if task is not None:
+            for (stage, bucket), number in self._spec.placements.items():
+                if stage in stages and task_of(number, self._spec.tasks) == task.partitionId():
+                    sink_of(self._spec.kafka, self._spec.place(stage, bucket), self._spec.transaction_timeout_s).warm()
         self._buckets = {number: place for place, number in self._spec.placements.items()}
         self._state: MapState = handle.getMapState("pieces", "space string, key long", "piece binary")
 
     def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: object) -> Iterator[Row]:
         fingerprint, bucket = self._buckets[key[0]]
+        if fingerprint in self._spec.leaving:
+            self._state.clear()
+            yield left_behind(fingerprint, bucket).row()
+            return
         work = None
         try:
-            work = _BucketWork(self._spec, fingerprint, bucket, self._state)
-            yield from work.run(rows)
+            spec = self._spec.of_batch(fingerprint, bucket, self._batch)
+            work = _BucketWork(spec, fingerprint, bucket, self._batch, self._state)
+            yield work.run(rows)
+        except (JobStopped, KafkaProblem, KafkaSettingsError) as error:
+            raise SinkStopped(error) from error
         except Exception as error:
             failed = () if work is None or isinstance(error, _OF_THE_HOST) else work.failed
             queries = ", ".join(failed or (plan.name for plan in self._spec.readers(fingerprint)))
@@ -80,14 +105,17 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
 class _BucketWork:
     """One bucket's part of a micro-batch."""
 
-    def __init__(self, spec: JobSpec, fingerprint: str, bucket: int, pieces: MapState) -> None:
+    def __init__(self, spec: JobSpec, fingerprint: str, bucket: int, batch: int, pieces: MapState) -> None:
         stage = spec.stages()[fingerprint]
         self._spec = spec
         self._bucket = bucket
+        self._batch = batch
         self._stage = stage
         self._pieces = pieces
+        plans = spec.readers(fingerprint)
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
-        readers = {plan.name: plan.window for plan in spec.readers(fingerprint)}
+        sweep(self._state, stage, plans, served(plans, spec.life))
+        readers = {plan.name: plan.window for plan in plans}
         self._suppress = Suppression(
             {query: window for query, window in readers.items() if window is not None},
             {query: told for (query, of), told in spec.suppressed.items() if of == bucket},
@@ -95,11 +123,13 @@ class _BucketWork:
             self._state,
         )
         self._driver = BucketDriver(
-            stage, spec.readers(fingerprint), bucket, self._state, spec.roster_of(stage), spec.generation,
+            stage, plans, bucket, self._state, spec.roster_of(stage), spec.generation, lives=spec.lives,
         )  # fmt: skip
-        self._folder = Path(spec.parcels)
-        self._parcel = ParcelWriter(self._folder)
-        self._dead: dict[BadReason, int] = {}
+        self._past = self._state.get(HISTORY, 0) or before_the_first(spec.checkpoint)
+        self._chain = Chain(self._past.digest)
+        self._checksums = Checksums(self._state, readers)
+        self._outgoing = Outgoing(by_position=any(plan.name in spec.laws for plan in plans))
+        self._dead = DeadLetters(self._state)
         self._seen: dict[int, tuple[StoredRecord, bytes | None]] = {}  # by number: a rejection names its record by it
         self._taken = 0
         self._partials = spec.partials_topic(fingerprint)
@@ -110,9 +140,10 @@ class _BucketWork:
         """After an exception: the queries that read the operator that raised it; none: it was no operator."""
         return self._driver.failed
 
-    def run(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def run(self, rows: Iterable[Row]) -> Row:
         counts, records, pending = Counts(), 0, 0
-        for record, value in in_order(rows, self._folder):
+        for record, value in in_order(rows, scratch_folder()):
+            self._chain.add(record.topic, record.offset, record.appended_us)
             if record.topic == self._partials:
                 if self._read and self._suppress.ends_between(self._read, record.offset):
                     counts += self._flush().counts
@@ -125,22 +156,51 @@ class _BucketWork:
                 counts += self._flush().counts
                 pending = 0
         outcome = self._flush()
+        past = self._write()
+        self._checksums.save()
         if outcome.retired:
             self._pieces.clear()
             state = PiecewiseState(SparkByteStore(self._pieces), self._stage.fingerprint)
             mark_retired(state, self._stage.fingerprint)
-            written = state.commit()
         else:
-            written = self._state.commit()
-        yield self._report(records, counts + outcome.counts, written).row()
+            state = self._state
+        state.put(HISTORY, 0, past)
+        written = state.commit()
+        return self._report(records, counts + outcome.counts, written).row()
 
     def _flush(self) -> Outcome:
         outcome = self._driver.flush()
-        for output in outcome.outputs:
-            if (wanted := self._suppress(output, self._read)) is not None:
-                self._encode(wanted)
+        for output, wanted in self._suppress.of(outcome.outputs, self._read):
+            if wanted:
+                self._encode(output)
+            else:
+                self._count(output)
         self._seen.clear()
+        if self._read:
+            self._outgoing.mark(self._spec.position(self._stage, self._bucket, self._read))
         return outcome
+
+    def _count(self, output: Output) -> None:
+        """Without windows, a completion names rows since the one before it, also those of the generation before."""
+        match output:
+            case ResultRows(query=query, window=None, schema=schema):
+                self._encode_rows(output, schema.renamed(self._spec.names_of(query)), put=False)
+            case Complete(windows=None):
+                self._checksums.on(output)
+
+    def _write(self) -> History:
+        """Write the results. Returns the past for the next batch."""
+        digest = self._chain.digest
+        spec = self._spec
+        sink: BucketSink = sink_of(
+            spec.kafka, spec.place(self._stage.fingerprint, self._bucket), spec.transaction_timeout_s
+        )
+        try:
+            batch = spec.token(self._stage.fingerprint, self._batch, digest)
+            token = sink.write(self._past, batch, self._outgoing.parts())
+        finally:
+            self._outgoing.close()
+        return self._past.after(digest, token, sink.holder)
 
     def _take(self, stored: StoredRecord, value: bytes | None) -> None:
         decoded = decode(stored.headers, value, self._spec.schema_of)
@@ -172,43 +232,45 @@ class _BucketWork:
 
     def _encode(self, output: Output) -> None:
         match output:
-            case ResultRows(query=query, rows=rows, schema=schema):
-                window = output.window if output.early else None
-                self._encode_rows(query, schema.renamed(self._spec.names_of(query)), rows, window)
-            case Complete(query=query) | Amendment(query=query):
-                self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
+            case ResultRows(query=query, schema=schema):
+                self._encode_rows(output, schema.renamed(self._spec.names_of(query)))
+            case Complete(query=query):
+                told = encode(self._checksums.on(output))
+                self._outgoing.put(Bundle.of(self._spec.results_topic(query), self._bucket, told, closes=True))
+            case Amendment(query=query):
+                self._outgoing.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(output)))
             case Correction(query=query):
                 shown = output.renamed(self._spec.names_of(query))
-                self._parcel.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(shown)))
+                self._outgoing.put(Bundle.of(self._spec.results_topic(query), self._bucket, encode(shown)))
             case Forward(exchange=exchange, partition=partition, record=record, schema=schema):
                 wire = encode(record if isinstance(record, Punctuation) else wire_of_batch(record, schema))
-                self._parcel.put(Bundle.of(self._spec.exchange_topic(exchange), partition, wire))
+                self._outgoing.put(Bundle.of(self._spec.exchange_topic(exchange), partition, wire))
             case Rejection(reason=reason, detail=detail, position=position):
                 self._bury(BadRecord(reason, detail), *self._seen[position])
             case LateRow(query=query):
                 late = output.renamed(self._spec.names_of(query))
-                self._parcel.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(late)))
+                self._outgoing.put(Bundle.of(self._spec.late_topic(query), self._bucket, encode(late)))
 
-    def _encode_rows(self, query: str, schema: Schema, rows: Words, window: int | None) -> None:
-        """`window`: the one of rows that leave before it closes."""
-        topic, generation = self._spec.results_topic(query), self._spec.generation
+    def _encode_rows(self, output: ResultRows, schema: Schema, put: bool = True) -> None:
+        query, rows, generation = output.query, output.rows, self._spec.life(output.query)
+        topic, window = self._spec.results_topic(query), output.window if output.early else None
         if self._spec.format_of(query) is RowFormat.ARROW:
-            for record in arrow_records(generation, schema, rows, window):
-                self._parcel.put(Bundle.of(topic, self._bucket, record))
-            return
-        lines = json_writer(schema, b"").write(rows)
-        headers = result_headers(RecordKind.ROW, generation, window)
-        self._parcel.put(Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes()))
+            records = arrow_records(generation, schema, rows, window)
+            bundles = [Bundle.of(topic, self._bucket, record) for record in records]
+        else:
+            lines = json_writer(schema, b"").write(rows)
+            headers = result_headers(RecordKind.ROW, generation, window)
+            bundles = [Bundle(topic, self._bucket, headers, lines.starts.tobytes(), lines.data.tobytes())]
+        for bundle in bundles:
+            self._checksums.add(query, output.window, bundle.starts, bundle.data)
+            if put:
+                self._outgoing.put(bundle)
 
     def _bury(self, bad: BadRecord, record: StoredRecord, value: bytes | None) -> None:
-        self._dead[bad.reason] = count = self._dead.get(bad.reason, 0) + 1
-        if count > _DEAD_LETTERS:
+        if not self._dead.admit(bad.reason, record.appended_us):
             return
         letter = bury(bad, record.topic, record.partition, record.offset, record.headers, value)
-        self._parcel.put(Bundle.of(self._spec.dead_topic(), 0, encode(letter)))
-
-    def _position(self) -> Position | None:
-        return self._spec.position(self._stage, self._bucket, self._read) if self._read else None
+        self._outgoing.put(Bundle.of(self._spec.dead_topic(), 0, encode(letter)))
 
     def _report(self, records: int, counts: Counts, written: int) -> Report:
         progress = self._driver.progress()
@@ -221,7 +283,7 @@ class _BucketWork:
                 "duplicates": counts.duplicates, "gaps": counts.gaps, "fenced": counts.fenced,
                 "replayed": counts.replayed, "unlisted": counts.unlisted,
             },
-            dead={reason.value: count for reason, count in self._dead.items()},
+            dead={reason.value: count for reason, count in self._dead.counts.items()},
             rows=dict(counts.rows_out),
             exchanged=dict(counts.exchanged),
             late_rows=dict(counts.late_rows),
@@ -244,5 +306,5 @@ class _BucketWork:
             buffers=[
                 (query, at.input, at.predicted, at.used, at.found, at.within) for query, at in progress.buffers
             ],
-            parcel=self._parcel.close(self._position()),
+            freed=[(query, at.input, at.kept, at.promised, at.freed) for query, at in progress.freed],
         )  # fmt: skip

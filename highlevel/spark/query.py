@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,12 +18,10 @@ from highlevel.spark.batch_phases import BatchPhases
 from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.processor import BucketProcessor
-from highlevel.spark.sink.background_delivery import Delivery
+from highlevel.spark.preflight import Asked
+from highlevel.spark.processor import BATCH, BucketProcessor
 from highlevel.spark.sink.messages import REPORT_SCHEMA, Report, read_report
-from highlevel.spark.sink.transaction import TransactionalSink
 from highlevel.spark.source import KEY, SourceSettings, partials
-from lowmark.wire.records.sink_token import Token
 
 __all__ = ["JobQuery", "OnBatch", "OnPhases"]
 
@@ -35,8 +32,11 @@ took. Called by a thread of its own."""
 OnPhases = Callable[[Mapping[BatchPhase, float]], None]
 """Called with the seconds that Spark spent in each phase of a batch. Called by a thread of its own."""
 
-_COMMIT_WITHIN_S = 5.0
+_END_WITHIN_S = 8.0
 _LOOK_AGAIN_S = 0.02
+
+_RENEW_AFTER_S = 6 * 3600.0
+"""Kafka forgets the offsets of a group after a week without a commit (`offsets.retention.minutes`)."""
 
 _NOTHING_TO_READ = "Waiting for data to arrive"
 """What Spark says of a query that has looked for new records and found none."""
@@ -46,34 +46,40 @@ _JVM_GONE = (Py4JError, OSError)
 
 
 class JobQuery:
-    """Inactive until `start`. The caller opens and closes the sink. `wake` is set when the query has failed or
-    ended."""
+    """Inactive until `start`. `wake` is set when the query has failed or ended. `renew` writes all tokens again."""
 
     def __init__(
         self, spec: JobSpec, source: SourceSettings, folder: CheckpointFolder, checkpoint: Checkpoint,
-        sink: TransactionalSink, job: str, on_batch: OnBatch, on_phases: OnPhases, wake: threading.Event,
+        job: str, on_batch: OnBatch, renew: Callable[[], None], on_phases: OnPhases, wake: threading.Event,
     ) -> None:  # fmt: skip
         self._spec = spec
         self._source = source
         self._folder = folder
         self._checkpoint = checkpoint
-        self._sink = sink
         self._job = job
         self._on_batch = on_batch
+        self._renew = renew
         self._on_phases = on_phases
         self._wake = wake
-        self._delivery = Delivery(Path(spec.parcels), sink)
+        self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._session: SparkSession | None = None
+        self._phases: BatchPhases | None = None
         self._failure: Exception | None = None
-        self._written = -1  # the last batch that a former run has made visible
         self._turned_at = -1  # `_handed_back` when `turned` last saw a new batch
         self._handed_back = -1  # the last batch of this run that was handed back to Spark to commit
+        self._begun = -1  # the last batch of this run whose buckets may have written
+        self._halting = threading.Event()
+        self._stopping = threading.Event()
+        self._turn = threading.Lock()  # a batch runs, or tokens are renewed
+        self._renewed_at = time.monotonic()
 
     @property
     def ended(self) -> bool:
-        """All sources have ended, and every bucket of every stage has output everything."""
-        buckets = sum(stage.buckets for stage in self._spec.stages().values())
-        return len(self._checkpoint.ended) == buckets and self._delivery.idle
+        """All sources have ended, and every bucket of every stage has written everything."""
+        stages = self._spec.stages()
+        buckets = sum(stage.buckets for stage in stages.values())
+        return sum(stage in stages for stage, _ in self._checkpoint.ended) == buckets
 
     @property
     def active(self) -> bool:
@@ -92,16 +98,15 @@ class JobQuery:
         except _JVM_GONE:
             return False
 
-    def start(self, spark: SparkSession) -> None:
-        """Begin after the last batch that Spark has committed."""
-        self._delivery.catch_up(self._checkpoint.id)
-        token = self._sink.token
-        self._written = token.batch if token is not None and token.checkpoint == self._checkpoint.id else -1
+    def start(self, spark: SparkSession, asked: Asked | None = None) -> None:
+        """Begin after the last batch that Spark has committed. `asked`: what the hosts of a cluster must have."""
+        self._spark = spark
         buckets = partials(spark, self._spec, self._source).groupBy(KEY)
-        reports = buckets.transformWithState(BucketProcessor(self._spec), REPORT_SCHEMA, "Append", "None")
-        location = str(self._folder.spark(self._checkpoint))
+        reports = buckets.transformWithState(BucketProcessor(self._spec, asked), REPORT_SCHEMA, "Append", "None")
+        location = self._folder.spark(self._checkpoint)
         writer = reports.writeStream.foreachBatch(self._take).option("checkpointLocation", location)
-        spark.streams.addListener(BatchPhases(self._on_phases))
+        self._session, self._phases = spark, BatchPhases(self._on_phases)
+        spark.streams.addListener(self._phases)
         self._query = writer.queryName(self._job).start()
 
     def check(self) -> None:
@@ -114,31 +119,53 @@ class JobQuery:
         error = self._query.exception()
         raise JobFailed("Spark ended the job by itself") if error is None else error
 
+    def halt(self) -> None:
+        """Let no further batch begin."""
+        self._halting.set()
+
+    @property
+    def halted(self) -> bool:
+        """After `halt`: whether Spark has committed all that has begun."""
+        return self._folder.batches(self._checkpoint) > self._begun
+
     def quarantine(self, why: Mapping[str, str]) -> None:
         """Keep that these queries get no records from the next start on. Call it when the query has failed."""
         self._checkpoint = replace(self._checkpoint, quarantined={**self._checkpoint.quarantined, **why})
         self._folder.write(self._checkpoint)
 
     def stop(self) -> None:
-        """Stop. A running batch is undone and will be run again; a written batch may still be committed."""
-        deadline = time.monotonic() + _COMMIT_WITHIN_S
-        while self.active and self._folder.batches(self._checkpoint) <= self._handed_back:
-            if time.monotonic() > deadline:
-                break
+        """Stop. A batch that has begun may still end; after `_END_WITHIN_S` it is undone, and will be run again."""
+        self.halt()
+        deadline = time.monotonic() + _END_WITHIN_S
+        while self.active and not self.halted and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
+        self._stopping.set()
         if self._query is not None and self.active:
             # A query that waits for an absent broker does not stop in time. It ends with its JVM, as if killed.
             with contextlib.suppress(PySparkException, *_JVM_GONE):
                 self._query.stop()
-        with contextlib.suppress(Exception):  # a failure was reported already; an unfinished batch stays noted
-            self._delivery.wait(_COMMIT_WITHIN_S)
+        if self._session is not None and self._phases is not None:
+            with contextlib.suppress(PySparkException, *_JVM_GONE):
+                self._session.streams.removeListener(self._phases)
 
     def renew(self) -> None:
         """Call this now and then, so that Kafka does not forget how far the job has come. Never waits."""
-        self._delivery.renew(self._delivered)
+        if time.monotonic() - self._renewed_at > _RENEW_AFTER_S and self._turn.acquire(blocking=False):
+            self._renewed_at = time.monotonic()
+            threading.Thread(target=self._renew_now, name="renewal", daemon=True).start()
+
+    def _renew_now(self) -> None:
+        try:
+            self._renew()
+        except Exception as error:  # the main thread raises it
+            self._failure = error
+            self._wake.set()
+        finally:
+            self._turn.release()
 
     def _take(self, batch: DataFrame, number: int) -> None:
         try:
+            self._begin(number)
             self._finish(batch, number)
         except Exception as error:  # py4j would pass it to Spark as text: kept here as the reason why the query ended
             self._failure = error
@@ -146,41 +173,32 @@ class JobQuery:
             raise
         self._handed_back = number
 
+    def _begin(self, number: int) -> None:
+        before, self._begun = self._begun, number  # before it looks whether it may: `halted` looks the other way round
+        if self._halting.is_set():
+            self._begun = before
+            self._stopping.wait()
+            raise JobFailed(f"batch {number} has not begun: the query was halted")
+
     def _finish(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         # What is written to Kafka follows from these files: a crash of the machine must not take them.
         self._folder.make_durable(self._checkpoint, number)
-        # This also runs for a batch that was written already: its state is not committed yet.
-        reports = [read_report(row) for row in batch.collect()]
-        parcels = [report.parcel for report in reports if report.parcel is not None]
-
-        def delivered(error: BaseException | None) -> None:
-            if error is None:
-                self._on_batch(reports, time.monotonic() - began)
-            self._delivered(error)
-
-        if number > self._written:
-            token = Token(self._job, self._checkpoint.id, self._checkpoint.run, number)
-            self._delivery.hand_over(token, parcels, delivered)
-        else:
-            self._delivery.discard(parcels)
-            delivered(None)
-        self._note_ended(reports)  # not before: when `ended` is true, the last results must be under way
+        with self._turn:
+            assert self._spark is not None, "started"
+            self._spark.sparkContext.setLocalProperty(BATCH, str(number))
+            reports = [read_report(row) for row in batch.collect()]  # the buckets have written their results then
+        self._note_ended(reports, number)
+        self._on_batch([each for each in reports if each.stage not in self._spec.leaving], time.monotonic() - began)
         if self.ended:
             self._wake.set()
 
-    def _delivered(self, error: BaseException | None) -> None:
-        if isinstance(error, Exception):
-            self._failure = error
-        if error is not None or self.ended:
-            self._wake.set()
-
-    def _note_ended(self, reports: Sequence[Report]) -> None:
+    def _note_ended(self, reports: Sequence[Report], batch: int) -> None:
         """Keep which buckets have ended, because a bucket without new records reports nothing. Spark commits the batch
         after this, or runs it again."""
         ended = set(self._checkpoint.ended)
         for report in reports:
             (ended.add if report.ended else ended.discard)((report.stage, report.bucket))
         if ended != self._checkpoint.ended:
-            self._checkpoint = replace(self._checkpoint, ended=frozenset(ended))
+            self._checkpoint = replace(self._checkpoint, ended=frozenset(ended), noted=batch)
             self._folder.write(self._checkpoint)

@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from highlevel.progress.reach import numbering
+from highlevel.progress.promises.reach import numbering
 from highlevel.verdicts.loss_routes import answer_step
 from lowmark.query.plan.nodes import QueryPlan, Stage
+from lowmark.wire.records.json_fields import Json, canonical
 from lowmark.wire.records.registration import SourceKind
 
 __all__ = ["Replay", "replays"]
@@ -43,8 +44,8 @@ def _law(
     stage: Stage, digest: str, roster: Mapping[str, tuple[str, ...]], kinds: Mapping[str, SourceKind]
 ) -> str:  # fmt: skip
     streams = sorted({stream for node in stage.nodes for stream in node.streams})
-    sources = [
-        (stream, [(source, kinds.get(source, SourceKind.LIVE).value) for source in sorted(roster[stream])])
+    sources: list[Json] = [
+        [stream, [[source, kinds.get(source, SourceKind.LIVE).value] for source in sorted(roster[stream])]]
         for stream in streams
     ]
-    return hashlib.sha256(repr((digest, sources)).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical([digest, sources])).hexdigest()[:16]

@@ -1,10 +1,13 @@
-"""The Spark session of a job: a JVM of its own, with the settings that measurably matter.
+"""The Spark session of a job: in a JVM of its own, or in the one that has started this process.
 
-The output of the JVM and its Python workers is kept off the terminal; Spark's log is a file in the work folder.
+The output of a JVM of its own and of its Python workers is kept off the terminal; Spark's log is a file in the work
+folder. A session that spark-submit, an operator or a notebook set up keeps its log, its master and its memory; it gets
+the settings on which answers depend.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -12,8 +15,6 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -26,12 +27,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from highlevel.spark.errors import JobFailed
+from highlevel.spark.spark_options import CONNECTOR_CLASS, SparkSettings, attached_options, options, refusals
 
-__all__ = ["MOVES_BYTES", "Spark", "SparkSettings"]
+__all__ = ["LAST_WORDS", "Spark", "has_launcher"]
 
-MOVES_BYTES = ("-XX:TieredStopAtLevel=1",)
-"""Java options of a job whose work is done in Python's workers. Java's second compiler takes most of a JVM's time while
-it warms up (60 % after 20 s). Where the JVM only passes bytes on, its code is no faster than the first compiler's."""
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Where spark-submit's JVM listens; spark-submit leaves it in the environment of the Python process that it starts."""
+
+LAST_WORDS = "lowmark: "
+"""Begins the line that a Python worker prints before it ends itself."""
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -54,27 +58,13 @@ _END_WITHIN_S = 20.0
 _NEWS_WITHIN_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSettings:
-    """`java_home` and `jars` are of this machine; on a cluster the executors find the jars under the same paths."""
-
-    master: str
-    java_home: Path
-    jars: Sequence[Path]
-    shuffle_partitions: int  # fixed in a checkpoint by its first batch
-    heap: str  # heap of the driver JVM, which is everything in local mode; for example `1g`
-    work_dir: Path  # scratch space, local
-    log: Path  # Spark's log file
-    java_options: Sequence[str] = ()  # of the driver's JVM and of the executors'
-    extra: Mapping[str, str] = field(default_factory=dict)  # the user's own settings; they take precedence
-
-
 class Spark:
     """Inactive until `start`; `stop` ends the JVM and its workers. Only one at a time in a process."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        self._owned = True  # whether this has made the session, and ends it
         self._session: SparkSession | None = None
         self._printed: deque[str] = deque(maxlen=_LINES_KEPT)
 
@@ -92,21 +82,11 @@ class Spark:
 
     def start(self) -> None:
         """Takes seconds. Raises JobFailed when Spark cannot be started."""
-        settings = self._settings
-        settings.work_dir.mkdir(parents=True, exist_ok=True)
-        log_settings = settings.work_dir / "log4j2.properties"
-        log_settings.write_text(_LOG4J.format(file=settings.log))
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a failure there is raised, too …
         logging.getLogger().addFilter(_not_py4j)  # … and part of it is logged without a logger's name
-        os.environ["JAVA_HOME"] = str(settings.java_home)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        conf = SparkConf(loadDefaults=False).setAppName("lowmark").setMaster(settings.master)
-        for name, value in (_options(settings, log_settings) | dict(settings.extra)).items():
-            conf.set(name, value)
         handler = signal.getsignal(signal.SIGINT)
         try:
-            gateway = self._launch(conf)
-            self._session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+            self._session = self._attach() if self._settings.master is None else self._begin()
         except JobFailed:
             raise
         except Exception as error:  # py4j raises many types for a JVM that has gone
@@ -116,13 +96,60 @@ class Spark:
                 raise
             said = f"its process {gone}" if gone else _reason(str(error))  # asks the JVM, so before it is ended
             self.stop()
-            raise JobFailed(f"Spark could not be started: {said}. Its log is {settings.log}") from None
+            log = "" if self._settings.master is None else f". Its log is {self._settings.log}"
+            raise JobFailed(f"Spark could not be started: {said}{log}") from None
         except BaseException:
             self.stop()
             raise
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, handler)  # Spark has set its own, which ends jobs without our knowledge
+
+    def _begin(self) -> SparkSession:
+        settings = self._settings
+        settings.work_dir.mkdir(parents=True, exist_ok=True)
+        log_settings = settings.work_dir / "log4j2.properties"
+        log_settings.write_text(_LOG4J.format(file=settings.log))
+        os.environ["JAVA_HOME"] = str(settings.java_home)
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = python = settings.extra.get("spark.pyspark.python", sys.executable)
+        _provide(python, settings.work_dir)
+        conf = SparkConf(loadDefaults=False).setAppName("lowmark").setMaster(settings.master)
+        for name, value in options(settings, log_settings).items():
+            conf.set(name, value)
+        return SparkSession(SparkContext(conf=conf, gateway=self._launch(conf)))
+
+    def _attach(self) -> SparkSession:
+        """The session of the process that has started this one, with our settings."""
+        settings, found = self._settings, SparkSession.getActiveSession()
+        self._owned = found is None and SparkContext._active_spark_context is None
+        SparkContext._ensure_initialized()
+        given = SparkConf() if self._owned else SparkContext.getOrCreate().getConf()
+        refused = refusals(dict(given.getAll()) | dict(settings.extra), attached=True)
+        if refused:
+            raise JobFailed(f"the Spark session that this process is started in does not fit: {'; '.join(refused)}")
+        wanted = attached_options(settings, dict(given.getAll()))
+        if self._owned:
+            for name, value in wanted.items():
+                given.set(name, value)
+            context = SparkContext(conf=given)
+            session = SparkSession(context)
+        else:
+            context = SparkContext.getOrCreate()
+            session = SparkSession(context) if found is None else found.newSession()
+            for name, value in wanted.items():
+                if name.startswith("spark.sql."):
+                    session.conf.set(name, value)
+        _provide(context.pythonExec, Path.cwd())
+        try:
+            java = context._jvm.java.lang
+            java.Class.forName(CONNECTOR_CLASS, True, java.Thread.currentThread().getContextClassLoader())
+        except Py4JError:
+            raise JobFailed(
+                "Spark's driver does not find its Kafka connector: start it with the properties and jars that "
+                "`lowmark pack` writes, or with spark-submit --jars and the jars that `lowmark fetch` names"
+            ) from None
+        return session
 
     def _launch(self, conf: SparkConf) -> JavaGateway:
         """Start the JVM in a session of its own, so that Ctrl-C reaches this process alone; it ends with its input."""
@@ -131,7 +158,8 @@ class Spark:
         drain.start()
         try:
             with os.fdopen(writing, "wb") as output:
-                gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+                place = {"cwd": self._settings.work_dir, "start_new_session": True}
+                gateway = launch_gateway(conf, {"stdout": output, "stderr": output, **place})
         except (PySparkException, Py4JError, OSError, EOFError):
             drain.join(_END_WITHIN_S)
             raise JobFailed(f"Spark could not be started: {_trouble(list(self._printed))}") from None
@@ -139,10 +167,14 @@ class Spark:
         return gateway
 
     def stop(self) -> None:
-        """End the session and the JVM, by force after 20 s; does nothing when there is none."""
+        """End the session and the JVM, by force after 20 s; does nothing when there is none. What this has not started
+        goes on."""
         session, self._session = self._session, None
         process = self._process
         if process is None:
+            if session is not None and self._settings.master is None and self._owned:
+                with contextlib.suppress(Py4JError, OSError):  # the JVM has died by itself
+                    session.stop()
             return
         try:
             if session is not None and process.poll() is None:
@@ -167,7 +199,7 @@ class Spark:
         seconds: a lost connection is noticed before the process has ended."""
         process = self._process
         if process is None:
-            return None
+            return None if self._answers() else "has gone: the program that started this one knows why"
         try:
             status = process.wait(_NEWS_WITHIN_S if wait else 0)
         except subprocess.TimeoutExpired:
@@ -177,8 +209,24 @@ class Spark:
         said = f": {'; '.join(list(self._printed)[-2:])}" if self._printed else ""
         return f"ended with exit code {status}, mostly for want of memory (job.heap){said}"
 
+    def last_words(self) -> str | None:
+        """Why a Python worker of this machine has ended itself."""
+        said = (line for line in reversed(list(self._printed)) if line.startswith(LAST_WORDS))
+        return next((line.removeprefix(LAST_WORDS) for line in said), None)
+
+    def _answers(self) -> bool:
+        """Whether a JVM that this has not started is there; true when there is none to ask."""
+        jvm = SparkContext._jvm
+        if self._session is None or jvm is None:
+            return True
+        try:
+            jvm.java.lang.System.nanoTime()
+        except (Py4JError, OSError):
+            return False
+        return True
+
     def kill(self) -> None:
-        """End the JVM at once, from any thread; the caller must end, too."""
+        """End the JVM at once, from any thread; the caller must end, too. spark-submit ends with the caller."""
         process = self._process
         if process is not None:
             process.kill()
@@ -187,6 +235,25 @@ class Spark:
         with output:
             for line in output:
                 self._printed.append(line.decode(errors="replace").rstrip())
+
+
+def has_launcher() -> bool:
+    """Whether this process was started by spark-submit or has a session, so that it needs no JVM of its own."""
+    return _GATEWAY in os.environ or SparkContext._active_spark_context is not None
+
+
+def _provide(python: str, folder: Path) -> None:
+    """Spark's driver starts Python, too, by the executors' name for it: where that is a path in an unpacked archive, it
+    is this Python. `folder`: where the driver works."""
+    top, *below = Path(python).parts
+    if not below or Path(python).is_absolute() or (folder / python).exists():
+        return
+    if below != ["bin", Path(python).name] or (folder / top).exists():
+        raise JobFailed(
+            f"spark.pyspark.python is {python!r}, which is not there in {folder}: give ./NAME/bin/python, where NAME "
+            "is the folder that spark.archives names behind #"
+        )
+    (folder / top).symlink_to(sys.prefix)
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
@@ -205,40 +272,3 @@ def _reason(text: str) -> str:
     """The cause in Java's words. py4j's own line, which names the failed call, comes before it."""
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     return next((line for line in lines if not line.startswith("An error occurred")), "no reason is given")
-
-
-def _options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
-    classpath, java = os.pathsep.join(str(jar) for jar in settings.jars), settings.java_options
-    options = {
-        "spark.driver.extraClassPath": classpath,
-        "spark.executor.extraClassPath": classpath,
-        "spark.driver.memory": settings.heap,
-        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile={log_settings.as_uri()}", *java]),
-        "spark.executor.extraJavaOptions": " ".join(java),
-        "spark.local.dir": str(settings.work_dir),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # A record has up to half a MiB: with ten thousand records, the other limit, an Arrow batch would not fit.
-        "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
-        "spark.speculation": "false",  # a second attempt at a task would give the same result at twice the cost
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # only records make time pass
-        "spark.sql.streaming.stopTimeout": "10s",
-    }
-    if settings.master.startswith("local"):
-        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        options |= {"spark.shuffle.compress": "false"}  # shuffled data stays on this machine
-        # The checkpoint is on a drive of this machine, where a rename is atomic: the checksummed, slower manager is
-        # for object stores.
-        options |= {
-            "spark.sql.streaming.checkpointFileManagerClass": (
-                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-            ),
-            "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        }
-    return options

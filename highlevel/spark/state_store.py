@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,14 +11,11 @@ __all__ = ["SparkByteStore"]
 
 
 class SparkByteStore:
-    """A ByteStore over one MapState of the grouping key: (space, key) -> piece.
-
-    The names of all pieces are read once, by listing the map's keys, which RocksDB does without reading values.
-    """
+    """A ByteStore over one MapState of the grouping key: (space, key) -> piece. Its keys are never listed, because
+    Spark reads every value for that."""
 
     def __init__(self, state: MapState) -> None:
         self._state = state
-        self._listed: dict[str, list[int]] | None = None
 
     def load(self, space: str, key: int) -> bytes | None:
         value = self._state.getValue((space, key))
@@ -30,10 +26,3 @@ class SparkByteStore:
 
     def delete(self, space: str, key: int) -> None:
         self._state.removeKey((space, key))
-
-    def keys(self, space: str) -> Sequence[int]:
-        if self._listed is None:
-            self._listed = {}
-            for name, key in self._state.keys():  # noqa: SIM118  # MapState is no mapping
-                self._listed.setdefault(name, []).append(int(key))
-        return self._listed.get(space, [])

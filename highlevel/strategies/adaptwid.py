@@ -1,16 +1,16 @@
-"""AdaptWID (Li 6.3) over panes: each group is held eagerly, in every window, or lazily, in its panes alone.
+"""AdaptWID (Li 6.3) over panes: each group is held eagerly (in every window) or lazily (in its panes alone).
 
-Every group begins lazily: a packet of a group that never comes again costs one partial, however many windows hold it.
-The groups that take less space in windows than in panes are eager. All groups are checked twice per window length of
-panes, before old panes are dropped. Lazy ones are also checked when as much is buffered again as was kept at their last
-check. If there are no more panes than open windows, no group can be better off eager, and none is checked:
+Every group begins lazily, so a group of one packet costs one partial, however many windows hold it. Groups that take
+less space in windows than in panes are eager. All groups are checked twice per window length of panes, before old panes
+are dropped. Lazy ones are also checked when the buffered partials have doubled since their last check. If there are no
+more panes than open windows, no group can be better off eager, and none is checked:
 
 - lazy to eager: the group's partials are merged from its panes into the open windows, and leave the panes;
 - eager to lazy: new partials go into panes. What the group's windows hold stays there until they close (a group in
   transition, fig. 6-18): a window is always merged from both.
 
 A group without an entry in the mode is lazy, so that this state grows only with the dense groups. How a group is held
-depends on what had come by then, and on where batches were cut; the output does not.
+depends on the rows so far and on where batches were cut; the output does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from highlevel.groups.split import by_pane, split
 from highlevel.groups.state import ONLY, tables_space
 from highlevel.interface import State, Words
 from highlevel.operators.parts import Part
-from highlevel.strategies.adaptwid_switching import COSTS, Costs, Mode, mode_space
+from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts, Mode, mode_space
 from highlevel.strategies.holding import Ended, holding_windows
 from highlevel.strategies.paned import Panes
 from highlevel.strategies.wid import Windows
@@ -39,7 +39,7 @@ __all__ = ["AdaptHolding"]
 class AdaptHolding:
     """Sliding windows only."""
 
-    def __init__(self, window: Window, layout: Layout, costs: Costs = COSTS) -> None:
+    def __init__(self, window: Window, layout: Layout, costs: HoldingCosts = COSTS) -> None:
         self.window = window
         self.layout = layout
         self.lazy = tables_space("lazy", layout)
@@ -74,7 +74,7 @@ class AdaptHolding:
         return _EndedParts(self, Panes(self.lazy, state, frontier), closed, state)
 
     def look(self, first: int, state: State) -> None:
-        """Decide anew how groups are held. Windows below `first` are out; their panes are still there."""
+        """Decide anew how groups are held. Windows below `first` were output; their panes are still there."""
         mode = state.get(self._mode, ONLY)
         if mode is None:
             return
@@ -118,7 +118,7 @@ class AdaptHolding:
             taken = table.take(found >= 0)
             if not len(taken):
                 continue
-            # The piece stays, even if empty: it says which windows hold tuples.
+            # Keep the piece even if it is empty: it records which windows hold tuples.
             state.put(self.lazy, pane, table)
             self.windows.enter(np.full(len(taken), pane), GroupRows.of((taken,)), first, state)
             mode.kept -= len(taken)

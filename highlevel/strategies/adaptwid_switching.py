@@ -1,11 +1,11 @@
 """When AdaptWID holds a group eagerly (Li cond. 6.9), and the piece of state with the eager groups.
 
 Li estimates what a lazy group buffers from volumes and from the offsets of the sources (eq. 6.7), and the windows that
-an eager one keeps a partial for from `wed` (eq. 6.5). Both can be counted here: buffered are the partials of panes in
-the state, and open windows reach from the first that has not closed to the last that any pane has come for. So the
-offsets of sources drop out: partials of a source that lags behind are not there to be counted. What an eager group
-would buffer is not there either. For it, the number of panes in which it appeared since the last check is counted, by
-its latest pane alone (so that several sources count once).
+an eager one keeps a partial for from `wed` (eq. 6.5). Both are counted here: the buffered partials are those of panes
+in the state, and the open windows are those from the first not closed to the last for which a pane has come. The
+offsets of sources drop out, because partials of a source that lags behind have not come yet. What an eager group would
+buffer cannot be counted, so the panes in which it has appeared since the last check are counted instead, by its latest
+pane alone (so that several sources count once).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highlevel.interface import Space
 from lowmark.jit.compiled import compiled
 from lowmark.wire.rows.values import INT64_MIN
 
-__all__ = ["COSTS", "Costs", "Mode", "mode_space"]
+__all__ = ["COSTS", "HoldingCosts", "Mode", "mode_space"]
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -31,7 +31,7 @@ _HEADER = struct.Struct(">qBqBqqqI")  # high, first, looked (each after: is it k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class HoldingCosts:
     """Costs of what is kept, in any unit: `aggr` for a window's partial of a group, `tup` for a pane's (rows of the
     same form), and `entry` for the entry of an eager group, its keys again and two counts. A group goes back to lazy at
     `back` percent of the cost that makes it eager, so that it does not oscillate. `least`: partials that may come for
@@ -60,7 +60,7 @@ class Costs:
         return windows * self.aggr + self.entry
 
 
-COSTS = Costs()
+COSTS = HoldingCosts()
 
 
 @compiled
@@ -84,15 +84,15 @@ class Mode:
         self.looked: int | None = None
         self.kept = 0
         self.since = 0
-        self.latest: Ints = np.empty(0, np.int64)  # of each group, the latest pane in which it appeared
-        self.shown: Ints = np.empty(0, np.int64)  # of each group, in how many panes it has appeared since `looked`
+        self.latest: Ints = np.empty(0, np.int64)  # by group, the latest pane in which it appeared
+        self.shown: Ints = np.empty(0, np.int64)  # by group, the number of panes in which it appeared since `looked`
 
     def show(self, places: Ints, panes: Ints) -> None:
-        """Groups at these places appear, each in a pane; panes are ascending."""
+        """Note that the groups at these places appear, each in a pane; panes are ascending."""
         _show(places, panes, self.latest, self.shown)
 
     def enter(self, groups: GroupTable, latest: Ints, shown: Ints) -> None:
-        """Make these groups eager, none of which is, with the counts from their panes."""
+        """Make these groups eager, with the counts from their panes. None of them may be eager already."""
         self.groups.merge_table(groups)
         self.latest = np.concatenate((self.latest, latest))
         self.shown = np.concatenate((self.shown, shown))

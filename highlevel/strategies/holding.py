@@ -1,7 +1,7 @@
 """How an aggregate holds the groups of open windows: the strategies of Li ch. 6. None of them changes a row.
 
-An operator puts rows in, and on a promise asks for what has ended. The state is in pieces of panes (Paned-WID), of
-blocks of windows (WID, in `wid.py`), or both (AdaptWID, in `adaptwid.py`).
+An operator adds rows, and on a promise takes the groups of windows that have ended. The state is in pieces of panes
+(Paned-WID), of blocks of windows (WID, in `wid.py`), or both (AdaptWID, in `adaptwid.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Ended", "Holding", "PanedHolding", "holding_windows"]
 
 
 class Ended(Protocol):
-    """What was held, at the time of a promise, of windows that may have ended."""
+    """The groups held at a promise for windows that may have ended."""
 
     @property
     def span(self) -> range | None:
@@ -31,12 +31,12 @@ class Ended(Protocol):
         ...
 
     def parts(self, first: int, end: int) -> Iterator[Part]:
-        """The windows from `first` up to `end` that hold a tuple, ascending. The caller leaves the windows of a part
-        before it asks for the next."""
+        """The windows from `first` up to `end` that hold a tuple, ascending. The caller releases the windows of a part
+        before it takes the next part."""
         ...
 
     def leave(self, first: int) -> None:
-        """No window before `first` will be requested."""
+        """Release what only windows before `first` need: none of them will be requested."""
         ...
 
 
@@ -46,7 +46,7 @@ class Holding(Protocol):
         ...
 
     def ended(self, frontier: int | None, state: State) -> Ended:
-        """What is held when panes below `frontier` (None: all) have ended."""
+        """The groups held now that panes below `frontier` (None: all) have ended."""
         ...
 
 
@@ -58,14 +58,14 @@ class PanedHolding:
         self._layout = layout
         self._space = tables_space("pane", layout)
         self._assembly = assembly_of(window, layout)
-        self._room = 0  # for the groups of the last pane: the next one has about as many
+        self._room = 0  # groups of the last pane: the next one has about as many
 
     def take(self, panes: Ints, rows: Words, state: State) -> None:
         for pane, part in split(panes, rows):
-            table = state.get(self._space, pane) or GroupTable(self._layout, self._room)
+            table = state.part(self._space, pane) or GroupTable(self._layout, self._room)
             table.merge(part)
             self._room = len(table) * 9 // 8
-            state.put(self._space, pane, table)
+            state.add(self._space, pane, table)
 
     def ended(self, frontier: int | None, state: State) -> Ended:
         return _EndedPanes(self._window, self._assembly, Panes(self._space, state, frontier), state)

@@ -1,4 +1,4 @@
-"""From panes to windows: the window-level half of the aggregate (Li 6.2: WLQ), by the cheapest method.
+"""Merges panes into windows by the cheapest method: the window-level half of the aggregate (Li 6.2: WLQ).
 
 If windows overlap much, merging each from all of its panes would cost panes times groups per window:
 
@@ -33,7 +33,7 @@ class Panes:
     def __init__(self, space: Space[GroupTable], state: State, below: int | None) -> None:
         self._space = space
         self._state = state
-        self._gone = 0  # so many of `keys` were dropped
+        self._gone = 0  # this many of `keys` were dropped
         self.keys: Sequence[int] = state.keys(space, below)
 
     def within(self, start: int, end: int) -> Sequence[int]:
@@ -63,7 +63,7 @@ class Assembly(Protocol):
         ...
 
     def leave(self, first: int, panes: Panes, state: State) -> None:
-        """No later window needs a pane below `first`."""
+        """Release panes below `first`, which no later window needs."""
         ...
 
 

@@ -55,8 +55,8 @@ class Windows:
         return panes // self._window.slide, (panes + self._window.size) // self._window.slide
 
     def _touched(self, firsts: Ints, stops: Ints, state: State) -> Iterator[tuple[WindowBlock, slice, Ints, Ints, int]]:
-        """Each block, with those of ascending runs of windows that touch it, and the block's first window. A block is
-        put when the next one is requested."""
+        """Each block, with the block's first window and those of the ascending runs of windows that touch it. A block
+        is put when the next one is requested."""
         starts = firsts // self._width
         at, number = 0, int(starts[0]) if len(starts) else 0
         while at < len(firsts):
@@ -87,11 +87,11 @@ class Windows:
             )
 
     def held(self, window: int, state: State) -> Part | None:
-        """What is held of a window; None: nothing."""
+        """The groups of a window; None: it holds no tuple."""
         return next(self.parts(window, window + 1, state), None)
 
     def parts(self, first: int, end: int, state: State) -> Iterator[Part]:
-        """What is held of the windows from `first` up to `end`, in ascending order."""
+        """The groups of the windows from `first` up to `end`, in ascending order."""
         for key in self._keys(end, state):
             if (key + 1) * self._width <= first:
                 continue

@@ -43,7 +43,7 @@ class WindowBlock:
 
     @property
     def held(self) -> Bools:
-        """Of each window, whether it holds a tuple."""
+        """Whether each window holds a tuple."""
         held: Bools = (self._tuples != 0).any(axis=0)
         return held
 
@@ -54,7 +54,7 @@ class WindowBlock:
         self._merge(rows, 1, self._groups.place(rows), firsts, stops, base)
 
     def merge_groups(self, source: GroupRows, firsts: Ints, stops: Ints, base: int) -> None:
-        """The same with groups instead of rows."""
+        """As `merge`, with groups instead of rows."""
         places = self._groups.merge_groups(source)
         self._merge(source.rows, 0, places, firsts, stops, base)
         for (group, fold), lacks in source.carries.items():
@@ -62,7 +62,7 @@ class WindowBlock:
                 add_carry(self._carries, (int(places[group]) * self._width + window, fold), lacks)
 
     def part(self, first: int, stop: int, base: int) -> Part:
-        """What is held of the windows from `first` up to `stop`, numbered as if the block began with `base`."""
+        """The groups of the windows from `first` up to `stop`, numbered as if the block began with `base`."""
         tuples = self._tuples[:, first:stop]
         windows, groups = np.nonzero(tuples.T)
         slots = groups * self._width + windows + first

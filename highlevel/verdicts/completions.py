@@ -1,24 +1,24 @@
-"""What one query announces: rows of closed windows, completions with their verdicts, and amendments. For a query
-without windows, `windowless` announces it."""
+"""The announcements of one query: rows of closed windows, completions with their verdicts, and amendments. `windowless`
+makes those of a query without windows."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from highlevel.graph import Answer
 from highlevel.interface import Space, State, Words
-from highlevel.progress.complete_rows import step_bounds
 from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.place import Place, Witness
+from highlevel.progress.promises.complete_rows import step_bounds
 from highlevel.row_marks import windows_shown
 from highlevel.verdicts.late_rows import LateRows
 from highlevel.verdicts.loss_propagation import Known, Learned, Losses
-from highlevel.verdicts.marks import Finding, Mark, MarkRow, Marks
+from highlevel.verdicts.marks import EXACT, Finding, Mark, MarkRow, Marks
 from highlevel.verdicts.window_sequence import WindowRun, rows_by_window
 from highlevel.verdicts.windowless import Windowless
 from lowmark.query.plan.nodes import Aggregate
@@ -33,7 +33,7 @@ class _Saved:
     """The piece of state of a query with windows."""
 
     early: dict[str, int] = field(default_factory=dict)  # by window: rows that left before it closed
-    marks: list[MarkRow] = field(default_factory=list)  # on windows that are still to close
+    marks: list[MarkRow] = field(default_factory=list)  # marks on windows that are still to close
 
     def encode(self) -> bytes:
         return json.dumps([self.early, self.marks], separators=(",", ":")).encode()
@@ -44,7 +44,7 @@ class _Saved:
 
 
 class Completions:
-    """One query in its bucket: what it has announced about its windows, and what is known against them."""
+    """One query in its bucket: what it has announced about its windows, and the losses that concern them."""
 
     def __init__(
         self, answer: Answer, losses: Losses, ledgers: Mapping[str, Ledger], place: Place, state: State,
@@ -65,7 +65,7 @@ class Completions:
         self._marks = Marks.of_rows(self._saved.marks)
         self._lets_go = any(isinstance(step.plan, Aggregate) and step.plan.closes for step in plan.steps)
         self._lateness = LateRows(plan, place, state)
-        self.shed: Counter[Reason] = Counter()
+        self.shed: dict[Reason, int] = {}
         """Rows that operators gave up since the caller last cleared it."""
 
     def save(self) -> None:
@@ -76,12 +76,12 @@ class Completions:
             self._state.put(self._space, 0, self._saved)
 
     def ended(self, node: str, start: int, stop: int) -> list[Output]:
-        """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph has got
-        the promise, and has done its work."""
+        """Announce what follows when the node's frontier has passed the granules from `start` up to `stop`. They are
+        settled, and the graph has processed the promise."""
         return self._collect({node: self._ledgers[node].finding(range(start, stop))})
 
     def collect(self) -> list[Output]:
-        """What the operators put out without an advance."""
+        """Announce what the operators output without an advance."""
         return self._collect({})
 
     def forward(self) -> Iterator[Output]:
@@ -90,7 +90,7 @@ class Completions:
             yield from channel.flush(min(self.answer.fronts[step]))
 
     def amend(self, learned: Learned, finding: Finding) -> list[Output]:
-        """Losses became known in granules that have ended."""
+        """Amend what was announced after losses became known in granules that have ended."""
         if self._windowless is not None:
             return list(self._windowless.amend(learned.shown.get(self.plan.name, ()), finding))
         told = learned.windows_of(self.plan)
@@ -130,7 +130,8 @@ class Completions:
             self._channels[step].take(sent)
         for step, mark in known.sent:
             self._channels[step].marks.add(mark)
-        self.shed += events.shed
+        for reason, rows in events.shed.items():
+            self.shed[reason] = self.shed.get(reason, 0) + rows
         if self._windowless is not None:
             self._windowless.take(known.marks)
             return list(self._windowless.announce(events.rows, settled, self.complete_to()))
@@ -139,14 +140,15 @@ class Completions:
         return [*self._windowed(events.rows, spans), *self._lateness.closed(spans, first)]
 
     def _marked(self, known: Known) -> Iterator[WindowRun]:
-        """The final windows, with what steps between them and the answer said against their rows. Pane k of the marks
-        is window k."""
+        """The final windows, with the marks that steps between them and the answer made on their rows. Pane k of the
+        marks is window k."""
         assert self.plan.window is not None
         for mark in known.marks:
             windows = windows_shown(self.plan.window, mark)
             self._marks.add(Mark(windows.start, windows.stop, mark.verdict))
         for span in known.windows:
-            yield replace(span, finding=span.finding + self._marks.finding(span.first, span.to + 1))
+            found = self._marks.finding(span.first, span.to + 1)
+            yield span if found == EXACT else replace(span, finding=span.finding + found)
         if self._windows is not None and self._windows.next is not None:
             self._marks.prune(self._windows.next)
 
@@ -154,6 +156,7 @@ class Completions:
         assert self.plan.window is not None
         waiting = deque(sorted(rows_by_window(rows, self.plan.window, self.plan.output).items()))
         early = self._saved.early
+        witness = self._witness(self.answer.nodes) if spans else None  # costly: examines every excluded source
         for span in spans:
             count = early.pop(str(span.first), 0)
             while waiting and waiting[0][0] <= span.to:
@@ -163,7 +166,8 @@ class Completions:
                 for part in parts:
                     count += len(part)
                     yield ResultRows(self.plan.name, window, part, self.plan.output)
-            yield self._complete(span, count)
+            assert witness is not None
+            yield self._complete(span, count, witness)
         for window, parts in waiting:
             if not self._lets_go:
                 raise ValueError(f"query {self.plan.name}: rows of window {window}, which has not closed")
@@ -171,10 +175,9 @@ class Completions:
             for part in parts:
                 yield ResultRows(self.plan.name, window, part, self.plan.output, early=True)
 
-    def _complete(self, span: WindowRun, rows: int) -> Complete:
-        window = self.plan.window
+    def _complete(self, span: WindowRun, rows: int, witness: Witness) -> Complete:
+        window, finding = self.plan.window, span.finding
         assert window is not None
-        witness, finding = self._witness(self.answer.nodes), span.finding
         return Complete(
             self.plan.name, self._place.generation, self._place.bucket, self._place.buckets,
             WindowSpan(span.first, span.to), window.start(span.first), window.end(span.to), window.axis.attribute,

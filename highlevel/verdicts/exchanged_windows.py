@@ -1,7 +1,7 @@
 """Windows behind an exchange: a step merges windows that an aggregate step has closed in every bucket.
 
-They are the aggregate's own windows, so a closed window waits here, with what this bucket's aggregate said of it, until
-the exchange has brought the other buckets' rows and losses.
+They are the aggregate's own windows. A closed window waits here, with the finding of this bucket's aggregate, until the
+exchange has brought the other buckets' rows and losses.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FollowedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[W
 
 
 class FollowedSequence:
-    """Contiguous, like the sequence that it follows. `ledger` is of the exchange's node; its pane k is window k, and so
-    is that of `marks`."""
+    """Contiguous, like the sequence that it follows. `ledger`: of the exchange's node. Pane k of the ledger and of
+    `marks` is window k."""
 
     def __init__(self, window: Window, ledger: Ledger) -> None:
         self.window = window
@@ -39,12 +39,12 @@ class FollowedSequence:
         self.flaws = Flaws()
 
     def follow(self, step: str, spans: Iterable[WindowRun]) -> None:
-        """The aggregate has closed these windows."""
+        """Take windows that the aggregate has closed."""
         self._waiting += spans
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
-        """The spans that follow those already output, once everything of windows below `front` has come. A window with
-        rows is a span of its own."""
+        """The spans after those already output, given that windows below `front` are complete. A window with rows is a
+        span of its own."""
         holding = {closing.windows.start for closing in closings if closing.tuples}
         if holding:
             self._cover(min(holding), max(holding))
@@ -75,7 +75,7 @@ class FollowedSequence:
         """Nothing to do: windows already output affect no later window."""
 
     def closed_with(self, start: int, stop: int) -> range:
-        """Which of these windows were already output, or are not to come. All lie below the exchange's frontier, or the
+        """Which of these windows were already output or will never be. All lie below the exchange's frontier, or the
         aggregate has closed or skipped them."""
         if start == NEVER:
             return range(0) if self.first is None or self.next is None else range(self.first, min(stop, self.next))
@@ -91,7 +91,8 @@ class FollowedSequence:
         self._waiting = list(map(WindowRun.of_row, waiting))
 
     def _cover(self, first: int, to: int) -> None:
-        """Other buckets have rows of these windows. If this bucket's aggregate has not reported them, that is a gap."""
+        """Mark a gap where other buckets have rows of these windows and this bucket's aggregate has not reported
+        them."""
         gap = Finding(Verdict(frozenset({Reason.GAP})))
         begin = first if self.next is None else self.next
         if not self._waiting:

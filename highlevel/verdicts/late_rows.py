@@ -1,4 +1,4 @@
-"""What a query does with late partials besides counting them: separate late rows, or corrections of closed windows.
+"""Makes the outputs of a query for late partials: separate late rows, or corrections of closed windows.
 
 A correction for a window is output once the window has closed and the late partials have come. Each late partial is in
 one correction of every window that would have held it, including windows before the first completed one, which have no
@@ -22,13 +22,14 @@ from lowmark.query.optimize.late_corrections import merges
 from lowmark.query.options import Late
 from lowmark.query.plan.nodes import NodeInput, QueryPlan
 from lowmark.query.windows.window import Window
+from lowmark.wire.records.partials import PANE_WORD
 from lowmark.wire.records.verdicts import Correction, LateRow, Merge, WindowSpan
 from lowmark.wire.rows.values import show
 
 __all__ = ["LateRows"]
 
 _GROUPS = 256
-"""Groups in one correction, so that it stays well below the limit of a record."""
+"""Most groups in one correction, so that it stays well below the limit of a record."""
 
 
 class LateRows:
@@ -51,19 +52,20 @@ class LateRows:
     def take(
         self, node: str, source: str, partials: Words, open_from: int | None
     ) -> Iterator[LateRow | Correction]:  # fmt: skip
-        """Late partials of a node, in any panes. Windows below `open_from` were output already; None: none was."""
+        """Take late partials of a node, in any panes. Windows below `open_from` were output already; None: no window
+        was."""
         view = self._views.get(node)
         if view is None:
             return
-        for pane, part in split(partials[:, 1].view(np.int64), partials):
+        for pane, part in split(partials[:, PANE_WORD].view(np.int64), partials):
             if self._merge is None:
                 yield from self._emitted(view, source, pane, part)
             else:
                 yield from self._corrected(node, pane, part, open_from)
 
     def closed(self, spans: Sequence[WindowRun], first: int | None) -> Iterator[Correction]:
-        """These windows were output; `first` is the first window of all. Output what waited for them, or for windows
-        before the first."""
+        """Output the corrections that waited for these windows, which were output, or for windows before the first.
+        `first` is the first window of all."""
         if not spans:
             return
         start, stop = spans[0].first, spans[-1].to + 1
@@ -84,7 +86,7 @@ class LateRows:
         if view.window is not None:
             wids = view.window.wids(pane)
             if not wids:
-                return  # between windows whose SLIDE is longer than their RANGE
+                return  # the pane lies between windows whose SLIDE is longer than their RANGE
             windows, start, end = _named(view.window, wids)
         for row, tuples in zip(found.rows, found.tuples, strict=True):
             yield LateRow(*self._whose, source, windows, start, end, tuples, row)

@@ -1,9 +1,9 @@
-"""What is known against the rows and windows of a bucket, for all its queries.
+"""Propagates the losses of a bucket to the rows and windows of all its queries.
 
 The driver starts marks, on granules of nodes; operators start them, on their windows and rows. The graph's operators
-map them (`loss_routes`). Here they end at the steps that make windows, each of which has the sequence of its windows,
-with the step's state, and go on as marks on these windows. Inputs come before their readers, so one pass over the steps
-settles everything. What concerns answers and exchanges waits for the queries to take it.
+map them (`loss_routes`). Here they end at the steps that make windows, and continue as marks on these windows. Each
+such step has the sequence of its windows, stored with the step's state. Inputs come before their readers, so one pass
+over the steps settles everything. Marks on answers and exchanges wait until the queries take them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from lowmark.query.plan.nodes import (
     Counted,
     Finish,
     Gather,
+    Join,
     MakesWindows,
     NodeInput,
     QueryPlan,
@@ -42,6 +43,7 @@ from lowmark.query.windows.progressing import Progress, progress
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.verdicts import Reason, Verdict
+from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["Known", "Learned", "Losses", "StepWindows"]
@@ -49,6 +51,7 @@ __all__ = ["Known", "Learned", "Losses", "StepWindows"]
 StepWindows = WindowSequence | FollowedSequence | MeldedSequence
 
 _LATE = Verdict(frozenset({Reason.LATE}))
+_PARTIAL = Verdict(partial=True)
 
 StoredWindows = SequenceRow | FollowedRow | MeldedRow
 
@@ -60,8 +63,8 @@ _WINDOWS: Space[StoredWindows] = Space(
 
 @dataclass(slots=True)
 class Known:
-    """What a query has to announce: its final windows, marks on rows of its answer, and, by step, marks on panes of its
-    exchanges."""
+    """What a query has to announce: its final windows, marks on rows of its answer, and marks on panes of its
+    exchanges, by step."""
 
     windows: list[WindowRun] = field(default_factory=list)
     marks: list[RowMark] = field(default_factory=list)
@@ -70,14 +73,14 @@ class Known:
 
 @dataclass(slots=True)
 class Learned:
-    """What a finding about ended granules affects: by the digest of a step, windows that were already output or
-    skipped, and the verdict against them; by query, marks on rows of its answer."""
+    """What a finding about ended granules affects. `told`: by the digest of a step, windows already output or skipped,
+    each with its verdict. `shown`: by query, marks on rows of its answer."""
 
     told: dict[str, list[tuple[range, Verdict]]] = field(default_factory=dict)
     shown: dict[str, list[RowMark]] = field(default_factory=dict)
 
     def windows_of(self, plan: QueryPlan) -> Sequence[tuple[range, Verdict]]:
-        """Those of a query's answer."""
+        """The affected windows of a query's answer."""
         step = answer_step(plan)
         return () if step is None else self.told.get(step_digests(plan)[step], ())
 
@@ -89,12 +92,12 @@ class _End:
     step: GraphStep
     nodes: tuple[str, ...]  # it reads their panes
     follows: tuple[str, ...]
-    """Steps whose windows it merges: one step, for those of all buckets behind an exchange; without a node, the members
-    of a union."""
-    sequence: StepWindows | None  # None: it sends
+    """The steps whose windows it merges: after an exchange, one step, with the windows of all buckets; without a node,
+    the members of a union."""
+    sequence: StepWindows | None  # None: it sends into an exchange
     sends: tuple[str, int] | None  # the query, and the number of the step in its plan
     shown_by: list[str] = field(default_factory=list)  # the queries whose windows these are
-    stored: StoredWindows | None = None  # the sequence as it is in the state
+    stored: StoredWindows | None = None  # the sequence as stored in the state
     leads_on: bool = False  # rows of its windows reach another end
     leads_to: tuple[str, ...] = ()
     shown: bool = False  # … or answers without windows
@@ -104,7 +107,7 @@ class _End:
         return min(self.step.fronts)
 
     def since(self, front: int) -> int:
-        """The first pane that has not ended. For row numbers it is that of the first row, as long as none has ended."""
+        """The first pane that has not ended; for row numbers, the pane of the first row as long as none has ended."""
         rows = self.sequence is not None and self.sequence.window.axis.attribute == ROW_NUMBER
         return 0 if rows and front == NEVER else front
 
@@ -117,7 +120,7 @@ class Losses:
         self._routes = Routes(graph)
         self._ledgers = ledgers
         self._ends: dict[str, _End] = {}  # inputs come before their readers
-        self._finished: dict[str, Window] = {}  # of steps that pass on the rows of windows
+        self._finished: dict[str, Window] = {}  # by step that passes on rows of windows: these windows
         self._known = {name: Known() for name in graph.answers}
         self._reading: dict[str, list[GraphStep]] = {}
         for answer in graph.answers.values():
@@ -132,8 +135,10 @@ class Losses:
                 end.leads_to = tuple(at for at, _ in reached.steps)
                 end.leads_on = bool(reached.steps)
                 end.shown = any(answer_step(graph.answers[name].plan) is None for name, _ in reached.shown)
-        self._spread: dict[str, Extent] = {}  # the panes of each node whose rows are known to `spread`
+        self._spread: dict[str, Extent] = {}  # the panes of each node that were passed to `spread`
         self._joined = [name for name in ledgers if _passes_joins(self._of_granules(name, Mark(0, 1, EXACT.verdict)))]
+        self._alone = not any(end.leads_to or end.follows for end in self._ends.values())
+        """No step's windows reach another step, so without new reports nothing changes."""
         self._before: dict[str, int] = {}
         self._ending = Reached()
 
@@ -143,19 +148,76 @@ class Losses:
                 end.stored = row
                 end.step.state.put(_WINDOWS, 0, row)
 
+    def join(self, queries: frozenset[str], steps: frozenset[str], whole: Mapping[str, int]) -> None:
+        """These queries begin now, with these steps: of granules of a node below the one in `whole` they do not get all
+        tuples. Windows that ended before are not theirs."""
+        for node, granule in whole.items():
+            mark = Mark(NEVER, granule, _PARTIAL)
+            if granule == NEVER:
+                continue
+            for digest in steps & self._ends.keys():
+                end = self._ends[digest]
+                if node in end.nodes and end.sequence is not None and not end.follows:
+                    end.sequence.marks.add(mark)
+            reached = self._of_granules(node, mark)
+            told = self._telling(queries)
+            for digest, each in reached.steps:
+                if digest in steps and not (each.joined and digest in told):
+                    start, stop = each.extents.get(PANE, (NEVER, granule))
+                    self._mark(self._ends[digest], Mark(start, stop, each.verdict))
+            shown = ((query, each) for query, each in reached.shown if query in queries)
+            self._show((query, each) for query, each in shown if not (each.joined and query in told))
+        pane = {name: of.node.reduction.pane for name, of in self._ledgers.items()}
+        fronts = {name: self._ledgers[name].frontier.value for name in whole}
+        if all(NEVER < front < FOREVER for front in fronts.values()):
+            ended = min((pane[name].start(front) for name, front in fronts.items()), default=NEVER)
+            for digest in steps & self._ends.keys():
+                sequence = self._ends[digest].sequence
+                if isinstance(sequence, WindowSequence) and sequence.window.axis.kind is Kind.TIME:
+                    sequence.first = sequence.next = sequence.window.first_after(ended)
+        for digest in self._ends:
+            self._mark_skipped(digest, steps)
+
+    def _mark_skipped(self, digest: str, steps: frozenset[str]) -> None:
+        """Windows of a step that have left before these steps read it lack its rows there: buckets that are behind tell
+        them still."""
+        sequence = self._ends[digest].sequence
+        low = min((of.low for of in self._ledgers.values() if of.low is not None), default=None)
+        if sequence is None or sequence.next is None or low is None:
+            return
+        start = sequence.next if sequence.first is None else sequence.first
+        if isinstance(sequence, WindowSequence):
+            start = min(start, sequence.window.wids(low).start)
+        if start == sequence.next:
+            return
+        for at, each in self._of_windows(digest, range(start, sequence.next), _PARTIAL).steps:
+            if at in steps:
+                first, stop = each.extents.get(PANE, (NEVER, FOREVER))
+                self._mark(self._ends[at], Mark(first, stop, each.verdict))
+
+    def _telling(self, queries: frozenset[str]) -> set[str]:
+        """Those of the queries, and their steps, all of whose joins say themselves which rows they have missed."""
+        found: set[str] = set()
+        for answer in (self._graph.answers[name] for name in queries):
+            digests = step_digests(answer.plan)
+            joins = {digest for at, digest in zip(answer.plan.steps, digests, strict=True) if isinstance(at.plan, Join)}
+            if joins <= self._graph.handed_over:
+                found |= {answer.plan.name, *digests}
+        return found
+
     def windows_of(self, plan: QueryPlan) -> StepWindows | None:
         """The windows of a query's answer."""
         step = answer_step(plan)
         return None if step is None else self._ends[step_digests(plan)[step]].sequence
 
     def take(self, query: str) -> Known:
-        """What has become known since the last call."""
+        """Take what has become known since the last call."""
         known, self._known[query] = self._known[query], Known()
         return known
 
     def ending(self, node: str, start: int, stop: int) -> None:
-        """The node's frontier has passed the granules from `start` up to `stop`, which are settled. The graph gets the
-        promise next."""
+        """Prepare for the end of the granules from `start` up to `stop`, which are settled. The graph gets the promise
+        next."""
         ledger = self._ledgers[node]
         self._before = {digest: end.front for digest, end in self._ends.items()}
         for mark in ledger.marks.within(start, stop):
@@ -163,24 +225,27 @@ class Losses:
         held = None
         for end in self._ends.values():
             operator = end.step.operator
-            if node in end.nodes and not end.follows and isinstance(operator, AggregateOperator) and _landmark(end):
+            if _landmark(end) and node in end.nodes and not end.follows and isinstance(operator, AggregateOperator):
                 held = ledger.held(start, stop) if held is None else held
-                operator.touch(held, end.step.state)  # tuples came, into any bucket
+                operator.touch(held, end.step.state)  # panes with tuples in any bucket
 
     def ended(self, node: str) -> None:
-        """The graph has got the promise about these granules, and has done its work."""
+        """Settle the granules passed to `ending`, after the graph has processed the promise."""
         ending, self._ending = self._ending, Reached()
         self._settle(self._reading[node], self._before, ending, True)
 
     def collect(self) -> None:
-        """Take what the operators put out without an advance."""
+        """Take what the operators output without an advance."""
+        if self._alone and not any(step.told for step in self._graph.steps):
+            self._spread_joined()
+            return
         fronts = {digest: end.front for digest, end in self._ends.items()}
         self._settle(self._graph.steps, fronts, Reached(), False)
 
     def learn(self, node: str, start: int, stop: int, found: Finding) -> Learned:
-        """Something became known of the granules of a node from `start` up to `stop`, which have ended; its ledger has
-        it. Mark all panes and windows still to come that their rows go into. Where windows are merged, pane k is
-        window k of the steps below."""
+        """Propagate a finding about ended granules of a node, from `start` up to `stop`; the ledger already has it.
+        Mark all later panes and windows that get rows of these granules. Where windows are merged, pane k is window k
+        of the steps below."""
         mark, learned = Mark(start, stop, found.verdict), Learned()
         coming: dict[str, list[RowMark]] = {}
 
@@ -210,7 +275,7 @@ class Losses:
         return learned
 
     def lost_before(self, node: str) -> None:
-        """Tuples of the node were lost that had not ended: rows counted from now on get wrong numbers."""
+        """Note lost tuples of granules that had not ended: rows counted from now on get wrong numbers."""
         front = self._ledgers[node].frontier.value
         reached = self._of_granules(node, Mark(front, FOREVER, EXACT.verdict), shifts=True)
         for digest, mark in reached.steps:
@@ -246,7 +311,7 @@ class Losses:
     def _settle(
         self, steps: Sequence[GraphStep], before: Mapping[str, int], ending: Reached, advanced: bool
     ) -> None:  # fmt: skip
-        """Let marks end at these steps, and close windows. `before`: the first pane of each end that had not ended.
+        """End the marks at these steps, and close windows. `before`: the first pane of each end that had not ended.
         `ending`: marks on rows that came out since then."""
         self._spread_joined()
         closings: dict[str, list[Closing]] = {}
@@ -261,7 +326,7 @@ class Losses:
                 for member in end.follows:
                     sequence.follow(member, spans[member])
             told = closings.get(digest, ())
-            # Without an advance nothing has ended; closing windows now would make the result depend on where batches
+            # Without an advance no pane has ended. Closing windows now would make the result depend on where batches
             # are cut.
             spans[digest] = sequence.close(told, end.front) if told or advanced else []
             for windows, verdict in self._to_carry(end, spans[digest]):
@@ -278,7 +343,8 @@ class Losses:
         self._show(coming.shown)
 
     def _told(self, steps: Iterable[GraphStep], closings: dict[str, list[Closing]], ending: Reached) -> Reached:
-        """What operators said against rows and windows; flaws of windows go to their sequences, the rest is carried."""
+        """Take the operators' reports on rows and windows. Flaws of windows go to their sequences; all else is carried
+        on as marks."""
         coming = Reached()
         for step in steps:
             told = step.take_told()
@@ -303,8 +369,8 @@ class Losses:
         return coming
 
     def _to_carry(self, end: _End, spans: Iterable[WindowRun]) -> Iterator[tuple[range, Verdict]]:
-        """The windows against which something is known; and, where a later step has to know in which panes rows can
-        lie, all that have closed. It has to at its first window and at its last."""
+        """The windows with a verdict that is not exact. Also all windows closed so far, if a later step is at its first
+        or last window, where it must know in which panes rows can lie."""
         assert end.sequence is not None
         first, stop = end.sequence.first, end.sequence.next
         if first is not None and stop is not None and any(map(self._opens_or_ends, end.leads_to)):
@@ -314,20 +380,22 @@ class Losses:
                 yield span.windows, span.finding.verdict
 
     def _opens_or_ends(self, digest: str) -> bool:
-        """Whether a step has not had its first window, or all its rows have come."""
+        """Whether a step is still before its first window, or all its rows have come."""
         end = self._ends[digest]
         opens = isinstance(end.sequence, WindowSequence) and end.sequence.next is None
         return opens or (end.sequence is not None and end.front == FOREVER)
 
     def _end_here(self, digest: str, before: int, ending: Reached, coming: Reached) -> None:
-        """Let the marks end that have reached this step."""
+        """End the marks that have reached this step."""
         end = self._ends[digest]
-        self._take(end, (mark for at, mark in ending.steps if at == digest), before, _after(end.front))
-        self._take(end, (mark for at, mark in coming.steps if at == digest), before, FOREVER)
+        if ending.steps:
+            self._take(end, (mark for at, mark in ending.steps if at == digest), before, _after(end.front))
+        if coming.steps:
+            self._take(end, (mark for at, mark in coming.steps if at == digest), before, FOREVER)
 
     def _take(self, end: _End, marks: Iterable[RowMark], before: int, unknown: int) -> None:
-        """Marks against rows that come out while panes of the step from `before` on end. Rows of which no pane is known
-        lie below `unknown`."""
+        """Take marks on rows that come out while panes of the step from `before` on end. Rows whose pane is unknown lie
+        below `unknown`."""
         since = end.since(before)
         for mark in marks:
             start, stop = mark.extents.get(PANE, (since, unknown))
@@ -349,7 +417,7 @@ class Losses:
             self._known[query].marks.append(mark)
 
     def _spread_joined(self) -> None:
-        """Tell the steps with windows in which panes rows of nodes can lie after joins."""
+        """Note, at the steps with windows, in which panes rows of nodes can lie after joins."""
         for node in self._joined:
             ledger = self._ledgers[node]
             if ledger.low is None or ledger.high is None or self._spread.get(node) == (ledger.low, ledger.high):
@@ -367,7 +435,8 @@ class Losses:
         return self._routes.of_node(node, RowMark(mark.verdict, extents, times, shifts or bool(mark.verdict.reasons)))
 
     def _of_windows(self, digest: str, windows: range, verdict: Verdict) -> Reached:
-        """Carry a verdict against windows that a step makes. Steps that merge these windows follow them anyway."""
+        """Carry a verdict against windows that a step makes. Steps that merge these windows are left out, because they
+        follow them anyway."""
         reached = self._routes.of_windows(self._ends[digest].step, windows, verdict)
         reached.steps = [(at, mark) for at, mark in reached.steps if digest not in self._ends[at].follows]
         return reached
@@ -376,7 +445,7 @@ class Losses:
         return ((step.digest, self._ends[step.digest]) for step in self._reading[node] if step.digest in self._ends)
 
     def _add(self, answer: Answer) -> None:
-        """The ends of a query's steps."""
+        """Add the ends of a query's steps."""
         plan, digests = answer.plan, step_digests(answer.plan)
         steps = {step.digest: step for step in self._graph.steps}
         shown = answer_step(plan)
@@ -393,7 +462,7 @@ class Losses:
                 if isinstance(at.plan, MakesWindows):
                     sequence = self._sequence(at.plan.window, nodes, follows)
                     if (row := steps[digest].state.get(_WINDOWS, 0)) is not None:
-                        sequence.restore(row)  # type: ignore[arg-type]  # the step's digest tells of which kind it is
+                        sequence.restore(row)  # type: ignore[arg-type]  # the step's digest determines the kind
                 sends = (plan.name, number) if sequence is None else None
                 self._ends[digest] = _End(steps[digest], nodes, follows, sequence, sends)
             if number == shown:

@@ -1,5 +1,5 @@
-"""The ways of marks through the graph: from granules of nodes, rows and windows of steps to where they end. These are
-steps that make windows, steps that send rows into an exchange, and answers."""
+"""Carries marks through the graph, from granules of nodes, rows and windows of steps to their ends: steps that make
+windows, steps that send rows into an exchange, and answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["Reached", "Routes", "answer_step"]
 
 @dataclass(slots=True)
 class Reached:
-    """Where marks end: by the digest of a step, on the rows of its input; by query, on those of its answer."""
+    """Marks at their ends. `steps`: by the digest of a step, on rows of its input. `shown`: by query, on rows of its
+    answer."""
 
     steps: list[tuple[str, RowMark]] = field(default_factory=list)
     shown: list[tuple[str, RowMark]] = field(default_factory=list)
@@ -40,7 +41,7 @@ class _Out:
 
 
 _Coming = dict[tuple[int, int], RowMark]
-"""Marks on their way: by the place of a step in the graph, and its port."""
+"""Marks under way: by the place of a step in the graph and its port."""
 
 
 class Routes:
@@ -99,7 +100,7 @@ class Routes:
         self._meet(coming, readers, mark)
 
     def _meet(self, coming: _Coming, readers: Iterable[tuple[GraphStep, int]], mark: RowMark) -> None:
-        """Marks that meet at a port go on as one, so there are no more than ports."""
+        """Merge marks that meet at a port, so that there are no more marks than ports."""
         for step, number in readers:
             at = self._places[step.digest], step.ports[number]
             coming[at] = coming[at] + mark if at in coming else mark

@@ -25,8 +25,8 @@ MeldedRow = tuple[int | None, int | None, list[MarkRow], list[FlawRow], list[lis
 
 
 class MeldedSequence:
-    """Contiguous, like the members' sequences, from the first window that a member reports. Tuples count once for each
-    member into which they were merged. Pane k of `marks` is window k."""
+    """Contiguous, like the members' sequences, from the first window that a member reports. A tuple counts once for
+    each member that merged it. Pane k of `marks` is window k."""
 
     def __init__(self, window: Window, members: Sequence[str]) -> None:
         self.window = window
@@ -37,11 +37,11 @@ class MeldedSequence:
         self._told: dict[str, list[WindowRun]] = {member: [] for member in members}
 
     def follow(self, member: str, spans: Iterable[WindowRun]) -> None:
-        """A member has closed these windows."""
+        """Take windows that a member has closed."""
         self._told[member] += spans
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
-        """The spans that follow those already output, once all members have closed the windows below `front`. A window
+        """The spans after those already output, given that all members have closed the windows below `front`. A window
         with rows is a span of its own."""
         told = [span for spans in self._told.values() for span in spans]
         if front == NEVER or not told:
@@ -66,8 +66,8 @@ class MeldedSequence:
         return given
 
     def _begin(self, told: Sequence[WindowRun]) -> int:
-        """The first window that a member reports, or an earlier one that it has skipped, and of which a loss became
-        known since."""
+        """The first window that a member reports, or an earlier window that it has skipped and that had a loss
+        since."""
         low = self.marks.low()
         first = min(span.first for span in told)
         return first if low is None else min(first, low)

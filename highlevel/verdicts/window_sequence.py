@@ -1,4 +1,4 @@
-"""The windows of one aggregate step as a contiguous run: which have closed, and with what verdict.
+"""The windows of one aggregate step as a contiguous run: the closed ones, each with its verdict.
 
 Windows without tuples form one span as long as their marks are the same; no code iterates over them.
 """
@@ -74,18 +74,19 @@ class WindowSequence:
         self.next: int | None = None
         self._ledgers = ledgers
         self._derived = derived
-        self.flaws = Flaws()  # of windows not yet closed
-        self._past = EXACT  # of a landmark window: the finding about the tuples before its own slide
+        self.flaws = Flaws()  # flaws of windows not yet closed
+        self._past = EXACT  # a landmark window's finding about the tuples before its own slide
         self._low: int | None = None  # the first pane in which rows of other inputs can lie, in any bucket
         self._high: int | None = None  # … and the last
 
     def spread(self, low: int, high: int) -> None:
-        """Rows of other inputs can lie in the panes from `low` to `high` (included), in this bucket or another."""
+        """Note that rows of other inputs can lie in the panes from `low` to `high` (included), in this bucket or
+        another."""
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
-        """The spans that follow those already output, after the step has reported these closings and every pane below
+        """The spans after those already output, given that the step has reported these closings and every pane below
         `front` has ended."""
         told = list(closings)
         if self.next is None:
@@ -126,7 +127,7 @@ class WindowSequence:
         return range(first, self.next if landmark else min(self.window.wids(stop - 1).stop, self.next))
 
     def lost(self, finding: Finding) -> None:
-        """Something became known of panes that only closed windows have as their own. Landmark windows keep it."""
+        """Take a finding about panes that only closed windows have as their own. Landmark windows keep it."""
         if self.window.kind is WindowKind.LANDMARK:
             self._past += finding
 

@@ -1,4 +1,4 @@
-"""What a query without windows announces: its rows as they come, and the bound up to which they are complete."""
+"""The announcements of a query without windows: its rows as they come, and the bound up to which they are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMBERING = frozenset({Reason.NUMBERING})
 
 
 @dataclass(slots=True)
-class _Saved:
+class _SavedAnswer:
     """A query's piece of state."""
 
     announced: int | None = None  # the bound announced last
@@ -32,19 +32,19 @@ class _Saved:
     since: FindingRow = NOTHING  # … findings since then
     shifted: bool = False  # tuples were lost that would have been counted: all later numbers are wrong
     marks: list[MarkRow] = field(default_factory=list)  # on times not yet announced
-    open: tuple[int, int] = (0, 0)  # of partitions that number their rows: the last counts announced
+    open: tuple[int, int] = (0, 0)  # the last announced counts of partitions that number their rows
 
     def encode(self) -> bytes:
         return json.dumps(astuple(self), separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, piece: bytes) -> _Saved:
+    def decode(cls, piece: bytes) -> _SavedAnswer:
         return cls(*json.loads(piece))
 
 
 class Windowless:
-    """A query without windows in its bucket. What is known against rows is told by the times of their tuples: with the
-    first bound beyond the earliest of them."""
+    """A query without windows in its bucket. A loss is announced by the times of its tuples, with the first bound
+    beyond the earliest of them."""
 
     def __init__(
         self, answer: Answer, ledgers: Mapping[str, Ledger], place: Place, state: State,
@@ -56,8 +56,8 @@ class Windowless:
         self._ledgers = ledgers
         self._witness = witness
         self._state = state
-        self._space: Space[_Saved] = Space(f"query.{plan.name}", _Saved.encode, _Saved.decode)
-        self._saved = state.get(self._space, 0) or _Saved()
+        self._space: Space[_SavedAnswer] = Space(f"query.{plan.name}", _SavedAnswer.encode, _SavedAnswer.decode)
+        self._saved = state.get(self._space, 0) or _SavedAnswer()
         self._marks = Marks.of_rows(self._saved.marks)
         self._returning = {node for node in ledgers if plan.exchange(node) is not None}
 
@@ -73,7 +73,7 @@ class Windowless:
             self._keep(mark, told_next)
 
     def _keep(self, mark: RowMark, told_next: bool) -> None:
-        """Where rows are counted, all later ones have wrong numbers, too."""
+        """Keep a mark. A loss where rows are counted also makes all later numbers wrong."""
         saved, reasons = self._saved, mark.verdict.reasons
         saved.shifted |= Reason.NUMBERING in reasons
         verdict = replace(mark.verdict, reasons=reasons - _NUMBERING)
@@ -85,9 +85,9 @@ class Windowless:
     def announce(
         self, rows: Sequence[Words], settled: Mapping[str, Finding], complete_to: int | None
     ) -> Iterator[Output]:  # fmt: skip
-        """Output the rows, and how far they are complete. A completion needs a moved bound and one of: rows or losses
-        since the last one, a change in the open windows of partitions, or the end of all input. `complete_to`: the
-        current value of `Completions`."""
+        """Output the rows and the bound up to which they are complete. A completion needs a moved bound and one of:
+        rows or losses since the last one, a change in the open windows of partitions, or the end of all input.
+        `complete_to`: the current value of `Completions`."""
         saved = self._saved
         for output in ResultRows.together(self._plan.name, rows, self._plan.output):
             saved.rows += len(output.rows)
@@ -109,8 +109,7 @@ class Windowless:
             self._marks.prune(bound)
 
     def amend(self, marks: Sequence[RowMark], found: Finding) -> Iterator[Amendment]:
-        """Something became known against these rows: amend what was announced of them; the next announcement reports
-        the rest."""
+        """Amend what was announced of the rows of these marks; the next announcement reports the rest."""
         saved, announced = self._saved, self._saved.announced
         start = min((mark.times[0] for mark in marks), default=FOREVER)
         if announced is None or start >= announced:
@@ -137,10 +136,10 @@ class Windowless:
         return attribute, Kind.INT if attribute == ROW_NUMBER else Kind.TIME
 
     def _found(self, settled: Mapping[str, Finding]) -> Finding:
-        """What is known since the last announced bound, but for marks on times: counts of tuples, each once."""
+        """The finding since the last announced bound, without marks on times: counts of tuples, each once."""
         found = Finding.of_row(self._saved.since)
         for node, finding in settled.items():
-            if node not in self._returning:  # what returns counts rows, and their tuples were counted before
+            if node not in self._returning:  # an exchange's node counts rows; their tuples were counted before
                 found += replace(finding, verdict=EXACT.verdict)
         return found + (Finding(Verdict(_NUMBERING)) if self._saved.shifted else EXACT)
 
@@ -160,7 +159,7 @@ class Windowless:
         if complete_to != FOREVER:
             return complete_to
         reached = [(ledger.node.reduction.pane, ledger.reach()) for ledger in self._ledgers.values()]
-        # A loss whose time is unknown begins before all times.
+        # A loss at an unknown time begins before all times, so its granule's start is cut to NEVER.
         ends = [(max(pane.start(high + 1), NEVER), pane.width) for pane, high in reached if high is not None]
         high = self._marks.high()
         ends += [(high + 1, reached[0][0].width)] if high is not None and high > NEVER else []

@@ -58,7 +58,7 @@ class WithinTuples:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Nothing is assumed: a first pass over the file finds out what will follow."""
+    """No assumption: a first pass over the file finds the times still to come at the end of each block."""
 
     def __str__(self) -> str:
         return "scan"
@@ -66,7 +66,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Lateness as this share of the frames observed so far has kept to; the estimate is renewed all the time."""
+    """A bound that this share of the frames observed so far has kept; the estimate is updated continually."""
 
     share: Fraction = Fraction(999, 1000)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import Columns
-from ingest.disorder.lateness import Lateness, behind
+from ingest.disorder.observed_lateness import Lateness, behind
 from ingest.disorder.stream_time import StreamTime, moved, times_of
 from lowmark.wire.frames import BAD_TIME
 from lowmark.wire.rows.values import FOREVER, NEVER
@@ -22,19 +22,20 @@ Times = npt.NDArray[np.int64]
 
 
 class Holes:
-    """A hole begins where something was found unreadable, or at a frame that has no time. What is missing there is no
-    older than what may still come just before the hole. Apart from its disorder, it is no newer than the stream at the
-    first frame after the hole whose time is believed (`places` frames further on, if disorder is counted in tuples).
+    """Finds the times that missing frames may have. A hole begins at unreadable data or at a frame without a time.
+    Frames missing there are no older than the low-watermark just before the hole. Apart from the source's disorder,
+    they are no newer than the stream time at the first frame after the hole whose time is believed (`places` frames
+    further on, if disorder is counted in tuples).
 
-    The span that a hole can affect is output no later than the block that allows a promise there."""
+    The span that a hole can affect is output no later than the block whose promise covers it."""
 
     def __init__(self, places: int = 0) -> None:
         self._places = places
         self._frames = 0
         self._newest = NEVER
-        self._from: int | None = None  # of the open hole; None: none is open
-        self._begun = 0  # the first frame after it
-        self._told = NEVER  # up to where that has been output
+        self._from: int | None = None  # where the open hole begins, ns; None: no hole is open
+        self._begun = 0  # number of the first frame after the open hole
+        self._told = NEVER  # the open hole's span has been output up to here
 
     def open(self, from_ns: int) -> None:
         """Open a hole after the frames so far."""
@@ -43,7 +44,8 @@ class Holes:
         self._begun = self._frames
 
     def of(self, columns: Columns, low: Times, believed: Times) -> Iterator[TimeSpan]:
-        """The spans of a block. `low`: the least time still to come before each frame; `believed`: the newest after."""
+        """The spans of a block. `low`: before each frame, the least time still to come. `believed`: after each frame,
+        the newest believed time."""
         untimed = np.flatnonzero(columns.link < BAD_TIME)
         if self._from is not None or len(untimed):
             yield from self._spans(columns, untimed, low, believed)
@@ -51,7 +53,7 @@ class Holes:
         self._newest = int(believed[-1]) if len(believed) else self._newest
 
     def end(self) -> Iterator[TimeSpan]:
-        """The spans at the end, after which nothing is known."""
+        """The span of a hole that is still open at the end: it has no upper bound."""
         if self._from is not None:
             yield self._from, FOREVER
             self._from = None
@@ -77,14 +79,14 @@ class Holes:
         self._begun = self._frames + int(begun[-1])
         newest = int(believed[-1]) if len(believed) else self._newest
         if newest > self._told:
-            # Up to here tuples are known and promises can come; not beyond, as long as nothing after the hole is known.
+            # While the hole is open, no promise goes beyond the newest believed time: a span up to there suffices.
             self._told = newest
             yield self._from, newest
 
 
 def scanned_holes(blocks: Iterable[Columns | None]) -> Iterator[TimeSpan]:
-    """The spans of a whole capture; None stands where something was found unreadable. No disorder is declared, so the
-    disorder that its frames show is used."""
+    """The spans of a whole capture. A None among the blocks stands for unreadable data. The disorder is the one that
+    the frames show, because none is declared."""
     time, lateness, holes, newest = StreamTime(), Lateness(), Holes(), NEVER
     spans: list[TimeSpan] = []
     for columns in blocks:

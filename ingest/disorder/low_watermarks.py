@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ingest.columns import Columns
 from ingest.disorder.declarations import Disorder, Measured, Ordered, Scan, WithinTime, WithinTuples
-from ingest.disorder.lateness import Lateness, behind
+from ingest.disorder.observed_lateness import Lateness, behind
 from ingest.disorder.stream_time import StreamTime, times_of
 from lowmark.wire.frames import BAD_TIME
 from lowmark.wire.rows.values import FOREVER, NEVER
@@ -45,7 +45,7 @@ class Lows(Protocol):
 
 
 class ArrivalLows(Lows, Protocol):
-    """The low-watermark by what has arrived."""
+    """A low-watermark computed from the frames that have arrived."""
 
     @property
     def believed(self) -> npt.NDArray[np.int64]:
@@ -53,7 +53,8 @@ class ArrivalLows(Lows, Protocol):
 
 
 def arrival_lows(disorder: Disorder) -> ArrivalLows:
-    """The low-watermark as far as what has arrived allows; not for `scan`, which knows more."""
+    """The low-watermark computed from the frames that have arrived; not for `scan`, which knows the rest of the
+    file."""
     match disorder:
         case Ordered():
             return _Newest(0)
@@ -68,9 +69,9 @@ def arrival_lows(disorder: Disorder) -> ArrivalLows:
 
 
 def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
-    """For each block the least time in all later blocks: what may be promised at its end. If no time follows, it is the
-    greatest of all; only the source's end says that nothing follows. Keeps two numbers per block. Both passes must cut
-    the same blocks."""
+    """For each block, the least time in all later blocks: the promise at its end. If no later block has a time, it is
+    the greatest time of all, because only the source's end may promise that nothing follows. Keeps two numbers per
+    block. Both passes must cut the same blocks."""
     extremes = []
     for block in blocks:
         times = times_of(block)
@@ -85,8 +86,8 @@ def least_after(blocks: Iterable[Columns]) -> npt.NDArray[np.int64]:
 
 
 def scanned_lows(least: npt.NDArray[np.int64], *, within: bool = False) -> Lows:
-    """The low-watermark by the result of least_after: exact at the end of each block and unchanged within it, so that
-    nothing is ever late. `within`: also exact before each frame, for blocks that are cut again."""
+    """The low-watermark computed from the result of `least_after`: exact at the end of each block and unchanged within
+    it, so no frame is ever late. `within`: also exact before each frame, for blocks that are cut again."""
     return _Scanned(least, within)
 
 
@@ -131,7 +132,7 @@ class _Delayed:
 
 
 def meaning(disorder: Disorder) -> str:
-    """For people: where a declaration keeps the low-watermark, and what can be late then."""
+    """For people: how far the low-watermark trails under a declaration, and which packets can be late."""
     match disorder:
         case Ordered():
             return (
@@ -150,8 +151,8 @@ def meaning(disorder: Disorder) -> str:
                 f"observed kept to: {FIRST_BOUND_NS // 10**9} s until {_enough(float(share))} have come, then "
                 f"estimated anew after every {_AGAIN}, and what is older counts less. A greater bound holds the "
                 f"low-watermark where it is. About {_percent(1 - share)} of the packets come later than that, and are "
-                "late if their granule ended. `lowmark explain -r FILE` tells the bound for a capture; "
-                "lowmark_disorder_bound_seconds shows it of a running one"
+                "late if their granule ended. `lowmark explain -r FILE` prints the bound for a capture; "
+                "lowmark_disorder_bound_seconds shows it for a running source"
             )
 
 
@@ -160,7 +161,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _enough(share: float) -> int:
-    """Frames needed before an estimate is worth anything."""
+    """Frames needed for a first estimate."""
     return max(_AGAIN, int(4 / (1 - share)))
 
 

@@ -1,4 +1,4 @@
-"""How far a source's own time has come, by the times of its frames; a single frame proves nothing."""
+"""The stream time of a source: the newest time of its frames that another frame confirms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StreamTime:
     confirms it. A frame confirms the one before it if it is at most LONE_NS older. So a lone frame from the future
     moves nothing, and a lasting jump is followed one frame later.
 
-    What is believed after a frame depends only on the frames up to it: cuts change nothing."""
+    What is believed after a frame depends only on the frames up to it, not on how blocks are cut."""
 
     def __init__(self) -> None:
         self._last = NEVER  # the last time, not confirmed yet
@@ -34,11 +34,11 @@ class StreamTime:
         return self._newest
 
     def of(self, times: Times) -> Times:
-        """What is believed after each frame; it never regresses. A time NEVER: the frame has none."""
+        """What is believed after each frame; it never regresses. NEVER stands for a frame without a time."""
         return self.with_hindsight(times)[0]
 
     def with_hindsight(self, times: Times) -> tuple[Times, Times]:
-        """The same, and also what is believed of each frame given the next one, if that is among these."""
+        """As `of`; also the time believed at each frame if the next frame, when it is in this block, counts as well."""
         if not len(times):
             return times, times
         if self._is_calm(times):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import Columns, Walk
-from ingest.files.damage import CaptureError, Damage
+from ingest.files.errors import CaptureError, Damage
 from ingest.files.identity import Identity
 from ingest.files.inputs import CaptureBytes, open_bytes
 
@@ -20,7 +20,7 @@ FRAMES = 32_768
 """Most frames of a block: enough to make the work between blocks negligible, few enough for the cache."""
 
 STRETCH = 4 << 20
-"""Most bytes of the capture from which a block is cut, except for its last frame."""
+"""Most bytes of the capture in one block; only its last frame may exceed them."""
 
 _TELLING = 6  # bytes to show if this is not a capture
 _FOREIGN = {
@@ -47,7 +47,7 @@ class Frames:
 
 
 NO_FRAMES = Frames(np.empty(0, np.uint8), Columns.of_size(0))
-"""Given while more is waited for."""
+"""Delivered while the reader waits for more data."""
 
 
 class _Walker(Protocol):
@@ -63,7 +63,7 @@ class CaptureFile:
         is found only during reading."""
         self.name = source.name
         self.rereadable = source.rereadable
-        self.damages: list[Damage] = []  # of the current reading: found after the blocks given so far
+        self.damages: list[Damage] = []  # damages of the current reading, found after the blocks delivered so far
         self._bytes = source
         self._walker: _Walker | None = None  # None: too few bytes have come to tell the format
         self._position = 0
@@ -101,7 +101,7 @@ class CaptureFile:
         columns = Columns.of_size(frames)
         while True:
             if self.rereadable and source.filled - position < stretch and not source.complete:
-                position = source.advance(position, 0)  # else the rest of each piece would be a block of its own
+                position = source.advance(position, 0)  # carries the rest over: it would be a small block of its own
             stop = min(position + stretch, source.filled)
             walk = walker.walk(source.data, position, stop, source.filled, columns)
             position = walk.position
@@ -159,7 +159,7 @@ class CaptureFile:
             raise _foreign(source, head)
 
     def _judge(self, walk: Walk) -> None:
-        """Report what is wrong after the last frame, if anything."""
+        """Report damage after the last frame, if there is any."""
         source = self._bytes
         left = source.filled - walk.position
         if walk.nonsense is not None:
@@ -176,7 +176,7 @@ class CaptureFile:
 
 def open_capture(path: str, follow: Callable[[], bool] | None = None) -> CaptureFile:
     """Open a capture file, or standard input for `-`, without waiting. Raises CaptureError if it is not a capture.
-    `follow`: at the end, wait for more until this returns that there is nothing to wait for."""
+    `follow`: at the end, wait for more data until this function returns true."""
     source = open_bytes(path, follow)
     try:
         return CaptureFile(source)

@@ -47,7 +47,7 @@ class CountedFile(RawIOBase):
         self._interrupted.set()
 
     def peek(self, size: int) -> bytes | None:
-        """The first bytes, fewer than `size` if there are no more. None: they have not come within a moment."""
+        """The first bytes, fewer than `size` if the file ends before. None: they did not arrive within a moment."""
         while len(self._ahead) < size:
             room = bytearray(size - len(self._ahead))
             taken = self._read(memoryview(room))
@@ -64,15 +64,16 @@ class CountedFile(RawIOBase):
 
     @abstractmethod
     def arrives(self) -> bool:
-        """Wait a moment. False: nothing has come, but something may come yet; a read would wait."""
+        """Wait a moment for data. False: none has arrived yet, so a read would block."""
 
     @abstractmethod
     def renewed(self) -> bool:
-        """Whether the beginning of the file has changed: what was read last may belong to other packets than before."""
+        """Whether the beginning of the file has changed: the bytes read last may then belong to other packets."""
 
     @abstractmethod
     def _read(self, room: memoryview) -> int | None:
-        """Bytes read, 0 at the end; None: nothing has come within a moment. Raises OSError if they cannot be read."""
+        """Number of bytes read, 0 at the end; None: no byte arrived within a moment. Raises OSError if they cannot be
+        read."""
 
     def fileno(self) -> int:
         return self._file.fileno()
@@ -125,7 +126,7 @@ class _Regular(CountedFile):
     """A file on disk. It is never mapped: touching a mapped page that somebody has cut off would end the process."""
 
     def renewed(self) -> bool:
-        # The status comes first: a later write changes the file's time, an earlier one shows in the head.
+        # Take the status first: a later write changes the file's time, and an earlier write shows in the head.
         self.status = os.fstat(self._file.fileno())
         head = os.pread(self._file.fileno(), len(self.head), 0)
         return recognizable(head) != recognizable(self.head)

@@ -15,7 +15,7 @@ __all__ = ["Identity", "identity_at", "identity_of"]
 class Identity:
     """What was seen of a file."""
 
-    inode: tuple[int, int]  # with its device
+    inode: tuple[int, int]  # device and inode
     size: int
     changed_ns: int
     head: bytes = b""  # its first bytes, at most HEAD of them, as far as they were read

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.files.counted import CountedFile, Followed, Piped, Sized
-from ingest.files.damage import CaptureError, UnpackingLimit
+from ingest.files.errors import CaptureError, UnpackingLimit
 from ingest.files.identity import Identity, identity_of
 from ingest.files.xz import XzReader
 from ingest.files.zstd import ZstdError, ZstdReader
@@ -42,8 +42,8 @@ class CaptureBytes:
     """A sliding view of a capture's bytes: `data[:filled]` holds it from byte `base` on. An unfinished rest of a piece
     is carried over to the next.
 
-    A plain file is read in whole pieces, so that they are cut alike every time. Anything else is read as far as it has
-    arrived, so that no bytes wait for later ones. Nothing is read before it is requested."""
+    A plain file is read in whole pieces, so that blocks are cut alike every time. Any other input is read as far as it
+    has arrived, so that no bytes wait for later ones. Nothing is read before it is requested."""
 
     def __init__(self, name: str, counted: CountedFile) -> None:
         self.name = name
@@ -55,8 +55,8 @@ class CaptureBytes:
         self.data = self._buffer[:0]  # read-only
         self.filled = 0
         self.base = 0
-        self.complete = False  # nothing follows after data[:filled]
-        self.idle = False  # nothing came at the last `advance`
+        self.complete = False  # data[:filled] is the rest of the capture
+        self.idle = False  # the last `advance` read no byte
         self.broken: str | None = None  # why the bytes end too soon; None if they end regularly
         self._reader: CountedFile | GzipFile | XzReader | ZstdReader | None = None  # None: nothing has arrived yet
 
@@ -101,7 +101,7 @@ class CaptureBytes:
         if len(self._buffer) != size:
             self._buffer = np.empty(size, np.uint8)
             self._buffer[: len(tail)] = tail
-        elif position:  # small pieces that are waited for stay in place
+        elif position:  # small pieces stay in place until more has come
             self._buffer[: len(tail)] = tail
         self.base += position
         self.filled = carried = len(tail)
@@ -120,17 +120,17 @@ class CaptureBytes:
         return 0
 
     def _arrives(self) -> bool:
-        # It is not visible from here what a decompressor still holds, so it is asked at once.
+        # A decompressor may hold more decompressed bytes than can be seen here, so it is read again at once.
         if self._reader is None:
             return self._recognized()
         return self.compressed or self._counted.arrives()
 
     def _recognized(self) -> bool:
-        """Whether enough has arrived to tell the compression."""
+        """Whether enough has arrived to recognise the compression."""
         try:
             head = self._counted.peek(len(_XZ))
         except OSError:
-            head = b""  # the next read reports it again
+            head = b""  # reports it again on the next read
         if head is None:
             return False
         if head.startswith(_GZIP):
@@ -188,13 +188,13 @@ class CaptureBytes:
 
 
 def is_stream(path: str) -> bool:
-    """Whether the path's bytes come only once, from a writer: opening and closing it would end that writer."""
+    """Whether the path is a stream, which can be read once. Opening and closing it would end its writer."""
     return path == STANDARD_INPUT or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
 def open_bytes(path: str, follow: Callable[[], bool] | None = None) -> CaptureBytes:
     """Open a path, or standard input for `-`. Raises CaptureError if that is impossible or there is nothing. `follow`:
-    at the end of a file, wait for more until this returns that there is nothing to wait for."""
+    at the end of a file, wait for more data until this function returns true."""
     name = "standard input" if path == STANDARD_INPUT else path
     try:
         # The descriptor itself is read: Python's own buffer would wait for more than has arrived.

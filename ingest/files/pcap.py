@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import LARGEST, Columns, Walk
-from ingest.files.damage import CaptureError
+from ingest.files.errors import CaptureError
 from ingest.files.prefetch import prefetch
 from lowmark.jit.compiled import compiled
 
@@ -62,7 +62,7 @@ class PcapWalker:
 
 @compiled
 def _walk(data, position, stop, filled, big, unit_ns, link, offsets, captureds, lengths, times, links):  # type: ignore[no-untyped-def]
-    """`filled` bounds every read: a record's header is read where 16 bytes are left, and its frame never is."""
+    """`filled` bounds every read: a record's header is read only if 16 bytes are left, and its frame is never read."""
     count, room = 0, len(times)
     while count < room and position < stop:
         if filled - position < _RECORD:

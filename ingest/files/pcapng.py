@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import LARGEST, Columns, Walk
-from ingest.files.damage import CaptureError
+from ingest.files.errors import CaptureError
 from ingest.files.prefetch import prefetch
 from ingest.files.timestamps import to_nanoseconds
 from lowmark.jit.compiled import compiled
@@ -17,7 +17,7 @@ from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE
 __all__ = ["HEADER", "MAGIC", "PcapngWalker"]
 
 HEADER = 16
-"""Bytes that tell a capture's byte order and version: the beginning of its first section's header."""
+"""Bytes that determine a capture's byte order and version: the beginning of its first section's header."""
 
 MAGIC = b"\x0a\x0d\x0d\x0a"
 """First four bytes: the type of a section's header, which reads the same in both byte orders."""
@@ -27,7 +27,7 @@ _RESOLUTION_OPTION, _OFFSET_OPTION = 9, 14
 _MICROSECONDS = 6
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _SMALLEST = 12  # bytes of a block without a body: type, length, and the length again
-_MOST_INTERFACES = 1 << 16  # of a section: each interface takes memory as long as the section lasts
+_MOST_INTERFACES = 1 << 16  # most interfaces of a section, because each takes memory as long as the section lasts
 _AHEAD = 4096  # bytes to prefetch: each block only says where the next one begins
 _FULL, _SHORT, _HEADER, _BAD_LENGTH, _BAD_TRAILER, _BAD_CAPTURED = range(6)
 _LINK, _SNAPLEN, _RESOLUTION, _OFFSET = range(4)  # the columns of the table of interfaces
@@ -86,7 +86,7 @@ class PcapngWalker:
             position += size
 
     def _enter(self, kind: int, block: bytes) -> None:
-        """Take in the header of a section or an interface; `block` is the whole block."""
+        """Read the header of a section or an interface; `block` is the whole block."""
         size = len(block)
         (again,) = struct.unpack_from(self._order + "I", block, size - 4)
         if again != size:
@@ -131,7 +131,7 @@ class PcapngWalker:
 
 @compiled
 def _walk(data, position, stop, filled, big, interfaces, known, offsets, captureds, lengths, times, links, count):  # type: ignore[no-untyped-def]
-    """`filled` bounds every read: nothing of a block is read, beyond its type and length, before all of it is there."""
+    """`filled` bounds every read: before a block is complete, only its type and length are read."""
     room = len(times)
     while count < room and position < stop:
         if filled - position < _SMALLEST:
@@ -175,7 +175,8 @@ def _walk(data, position, stop, filled, big, interfaces, known, offsets, capture
         elif kind == _SIMPLE_PACKET:
             if size < 16:
                 return count, position, _BAD_LENGTH
-            # It belongs to the first interface, whose snaplen alone says what was captured.
+            # A simple packet belongs to the first interface, and only that interface's snaplen tells its captured
+            # length.
             length = _word(data, position + 8, big)
             captured = min(length, size - 16)
             if known > 0 and interfaces[0, _SNAPLEN] > 0:

@@ -1,4 +1,4 @@
-"""A prefetch hint to the processor, which numba does not offer itself. Only for the walkers."""
+"""A prefetch hint to the processor, for the walkers. Numba itself has none."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["replayed"]
 
 _INT64 = np.iinfo(np.int64)
 _MOST_WAIT_S = 0.2
-"""Longest wait between blocks: as for a pipe, an empty block says that more is waited for."""
+"""Longest wait between blocks. An empty block then shows that the replay waits, as for a pipe."""
 
 
 def replayed(
@@ -28,12 +28,12 @@ def replayed(
     now_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> Iterator[FrameBlock]:
-    """The same frames in the same order, in new blocks. Frames fall due by the newest time so far: `start_ns`, on the
-    clock `now_ns`, is the moment of the first frame's time (or of rebase_from_ns). A lone frame far ahead of its
-    neighbours is delivered with them and moves nothing. `wait` takes seconds and returns whether to stop instead."""
+    """The same frames in the same order, in new blocks. A frame falls due by the newest time so far; the first frame's
+    time (or rebase_from_ns) is due at `start_ns` of the clock `now_ns`. A lone frame far ahead of its neighbours is
+    delivered with them and moves nothing. `wait` takes seconds and returns whether to stop instead."""
     origin_ns = replay.rebase_from_ns
     time = StreamTime()
-    waiting: tuple[Flaw, ...] = ()  # with times that cannot be moved yet
+    waiting: tuple[Flaw, ...] = ()  # flaws whose times cannot be moved yet
     for block in blocks:
         timed = block.link >= 0
         if origin_ns is None and timed.any():
@@ -68,7 +68,8 @@ def _as_due(
     now_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> Iterator[FrameBlock | None]:
-    """The block in pieces, each when its last frame is due, with empty ones meanwhile. None: stopped early."""
+    """The block in pieces, each delivered when its last frame is due, with empty blocks meanwhile. None: stopped
+    early."""
     if not len(block):
         yield block
         return
@@ -106,7 +107,7 @@ def _piece(block: FrameBlock, first: int, end: int) -> FrameBlock:
 
 def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
     """Move all times and promises later by shift_ns. A frame whose new time is beyond int64 has no time any more."""
-    # The times that stay within int64; the shift itself may be beyond it.
+    # Only these times stay within int64; the shift itself may lie outside.
     least, most = max(_INT64.min, _INT64.min - shift_ns), min(_INT64.max, _INT64.max - shift_ns)
     flaws = tuple(Flaw(f.reason, moved(f.from_ns, shift_ns), moved(f.until_ns, shift_ns)) for f in block.flaws)
     if least >= most:
@@ -126,7 +127,7 @@ def _moved(block: FrameBlock, shift_ns: int) -> FrameBlock:
 
 
 def _shifted(times: npt.NDArray[np.int64], shift_ns: int) -> npt.NDArray[np.int64]:
-    """Sums that are right whenever they fit: the shift itself may exceed int64, but not modulo 2^64."""
+    """Sums that are right whenever they fit into int64. The shift itself may not fit, so it is added modulo 2^64."""
     return (times.view(np.uint64) + np.uint64(shift_ns % 2**64)).view(np.int64)
 
 

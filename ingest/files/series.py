@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ingest.files.capture import NO_FRAMES, CaptureFile, Frames, open_capture
-from ingest.files.damage import CaptureError, Damage
+from ingest.files.errors import CaptureError, Damage
 from ingest.files.identity import Identity, identity_at
 from ingest.files.inputs import STANDARD_INPUT, is_stream
 
 __all__ = ["CaptureSeries", "open_captures"]
 
 _LOOK_S = 0.2  # shortest time between two looks for another file
-_REST = 20  # the next look waits this many times as long as the last took: with many files a look is slow
+_REST = 20  # the next look waits this many times as long as the last one took, because many files make a look slow
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -38,18 +38,18 @@ class CaptureSeries:
         if os.path.isdir(path):
             self._pattern = os.path.join(self._pattern, "*")
         self.rereadable = not follow
-        self.damages: list[Damage] = []  # of the current reading: found after the blocks given so far
+        self.damages: list[Damage] = []  # damages of the current reading, found after the blocks delivered so far
         self._follow = follow
         self._interrupted = threading.Event()
-        self._waiting: deque[tuple[str, Identity | None]] = deque()  # to be read, as they were when listed
-        self._known: dict[str, Identity] = {}  # as they were when they had been read
-        self._whole: set[str] = set()  # those of them that were read to their end
+        self._waiting: deque[tuple[str, Identity | None]] = deque()  # files to read, with their identity when listed
+        self._known: dict[str, Identity] = {}  # files that were read, with their identity at the end
+        self._whole: set[str] = set()  # the known files that were read to their end
         self._last = ""
         self._present: CaptureFile | None = None
-        self._reading: tuple[int, int] | None = None  # its inode
+        self._reading: tuple[int, int] | None = None  # inode of the file being read
         self._next_look_s = 0.0
         self._read_bytes = 0
-        # Every reading is of the same files: a file that vanishes before its turn is reported.
+        # Every reading reads the same files, so a file that vanishes before its turn is reported.
         listed = () if follow else self._there()
         self._fixed = tuple((file, None if status is None else Identity.of(status)) for file, status in listed)
         self._size = sum(was.size for _, was in self._fixed if was is not None)
@@ -68,7 +68,7 @@ class CaptureSeries:
         return None if self._follow else self._size
 
     def blocks(self) -> Iterator[Frames]:
-        """All frames, in blocks; empty ones while more is waited for."""
+        """All frames, in blocks; empty ones while the reader waits for more."""
         self._read_bytes = 0
         self.damages = []
         self._waiting.clear()
@@ -118,7 +118,7 @@ class CaptureSeries:
             self.damages += capture.damages
             (self._whole.discard if capture.damages else self._whole.add)(file)
             taken = capture.taken()
-            # A damaged file gets a time that no file has: then its head shows whether it was written anew.
+            # A damaged file gets a time that no file has, so that its head decides whether it was written anew.
             self._known[file] = replace(taken, changed_ns=-1) if capture.damages else taken
         self._read_bytes += capture.read_bytes
         self._present = self._reading = None
@@ -128,7 +128,7 @@ class CaptureSeries:
         self.damages.append(Damage(file, None, reason))
 
     def _is_behind(self) -> bool:
-        """Whether there is another file to read: then nobody writes to the current one any more."""
+        """Whether there is another file to read, which means that no process writes to the current one any more."""
         began_s = time.monotonic()
         if not self._waiting and began_s >= self._next_look_s:
             self._waiting += self._news()

@@ -17,7 +17,7 @@ from ingest.disorder.holes import Holes, scanned_holes
 from ingest.disorder.low_watermarks import NEVER, ArrivalLows, arrival_lows, least_after, scanned_lows
 from ingest.disorder.stream_time import moved
 from ingest.files.capture import NO_FRAMES, CaptureFile, Frames
-from ingest.files.damage import Damage
+from ingest.files.errors import Damage
 from ingest.files.replay import replayed
 from ingest.files.series import CaptureSeries, open_captures
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE, Flaw, FrameBlock
@@ -38,12 +38,12 @@ UNTIMED = {
     NO_TIME: f"packets without a timestamp (simple packet blocks): {_LOSSY}",
     UNKNOWN_INTERFACE: f"packets of interfaces that the capture does not describe: {_LOSSY}",
 }
-"""What happens to frames without a time, by their `link`."""
+"""The treatment of frames without a time, by their `link`."""
 
 
 class Source(Protocol):
-    """A capture or an interface. `start()` opens it; from `begin()` on it covers what passes; `blocks()` delivers that
-    until its end or `stop()`. Other threads may read the attributes."""
+    """A capture or an interface. `start()` opens it; from `begin()` on it covers the traffic that passes; `blocks()`
+    delivers this until its end or `stop()`. Other threads may read the attributes."""
 
     name: str
     stream: str
@@ -51,12 +51,12 @@ class Source(Protocol):
     live: bool  # captured as it happens
     received: int  # frames delivered
     ended: bool  # everything was delivered
-    damages: list[Damage]  # why something is missing, as far as it is known
-    start_ns: int | None  # of a live source, once it has begun: it covers from then on
+    damages: list[Damage]  # the damage found so far
+    start_ns: int | None  # the time from which a live source covers its traffic; set once it has begun
 
     bound_ns: int | None  # the current bound of measured disorder
     filtering: bool  # the kernel drops what no query wants; known once it is open
-    waits: bool  # for data that is yet to be sent; known once it is open
+    waits: bool  # waits for data that is yet to be sent; known once it is open
 
     @property
     def disorder(self) -> Disorder | None: ...
@@ -92,8 +92,8 @@ class FileSource:
         self.rank = rank
         self.live = False
         self.received = 0  # frames delivered
-        self.ended = False  # everything was delivered: all there is, or all that can be read
-        self.damages: list[Damage] = []  # known as soon as reading reaches it
+        self.ended = False  # everything that can be read was delivered
+        self.damages: list[Damage] = []  # the damage that the reading has reached
         self.start_ns: int | None = None  # a file covers its content
         self.bound_ns: int | None = None
         self.filtering = False
@@ -189,7 +189,7 @@ class FileSource:
     def _scanned(self, capture: CaptureFile | CaptureSeries, flaws: list[Flaw]) -> Iterator[_Promised]:
         """Blocks with promises from a first pass; damage is known before anything is promised."""
         replay = self._config.replay
-        paced = replay is not None and replay.pace is not None  # promise what falls due at that time, not a block later
+        paced = replay is not None and replay.pace is not None  # the clock needs promises at each frame
         lows = scanned_lows(least_after(self._first_pass(capture)), within=paced)
         known = list(self.damages)
         if known or self._untimed - {BAD_TIME}:

@@ -15,8 +15,9 @@ _FIRST_S, _FIRST_NS = -9_223_372_037, 145_224_192  # the first one, with its fra
 
 @compiled
 def to_nanoseconds(units, resolution, offset_s):  # type: ignore[no-untyped-def]
-    """`units` (uint64) of an if_tsresol byte's resolution, plus offset_s, rounded down to nanoseconds: the int64 value,
-    and whether it is one (else 0). Exact for all 2^64 units, all resolutions and all offsets."""
+    """Convert `units` (uint64) of an if_tsresol byte's resolution, plus offset_s, and round down to nanoseconds.
+    Returns the value and whether it fits into int64 (else the value is 0). Exact for all 2^64 units, all resolutions
+    and all offsets."""
     u = np.uint64
     exponent = resolution & 127
     seconds, fraction_ns = u(0), u(0)

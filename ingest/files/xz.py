@@ -1,11 +1,11 @@
-"""xz: streams, one after the other. Python's own reader ignores data after the first stream that are not a stream."""
+"""Reads xz: streams, one after the other. Python's own reader silently ignores other data after the first stream."""
 
 from __future__ import annotations
 
 from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 from typing import TYPE_CHECKING
 
-from ingest.files.damage import UNPACKING_MIB, UnpackingLimit
+from ingest.files.errors import UNPACKING_MIB, UnpackingLimit
 
 if TYPE_CHECKING:
     from ingest.files.counted import CountedFile

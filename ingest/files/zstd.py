@@ -1,17 +1,17 @@
-"""Zstandard, as far as Arrow decompresses it."""
+"""Reads Zstandard with Arrow's decompressor."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ingest.files.damage import UnpackingLimit
+from ingest.files.errors import UnpackingLimit
 
 if TYPE_CHECKING:
     from ingest.files.counted import CountedFile
 
 __all__ = ["ZstdError", "ZstdReader"]
 
-_PIECE = 16 << 10  # bytes: if a piece ends in damage, all of it is lost
+_PIECE = 16 << 10  # bytes of a piece; a piece that ends in damage is lost as a whole
 
 
 class ZstdError(Exception):

@@ -2,7 +2,7 @@
 
 It examines IPv4 and IPv6 directly after an Ethernet header, and keeps all else: inner tags, labels, sessions, chains of
 extension headers, truncated frames. It understands comparisons of version, protocol, address and port with constants;
-anything else in the condition may be true. Frames that it removes were never received, and are in no ledger.
+anything else in the condition counts as possibly true. Frames that it drops are never received and never counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STORE, _ADD, _AND, _TO_X, _TO_A = 0x02, 0x04, 0x54, 0x07, 0x87
 _JUMP, _EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _AT_LEAST_X = 0x05, 0x15, 0x25, 0x35, 0x45, 0x3D
 
 _MOST = 255
-"""Most instructions: a conditional jump goes no further."""
+"""Most instructions, because a conditional jump reaches no further."""
 
 _LONGEST = 64
 """Most ranges or prefixes in a list."""
@@ -64,7 +64,7 @@ class _Address:
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    every: bool  # of the parts; else any
+    every: bool  # every part must hold; else any part
     parts: tuple[_Test, ...]
 
 
@@ -74,7 +74,7 @@ _Test = bool | _Number | _Address | _Both
 def useful(keep: Expr) -> bool:
     """Whether a program would drop anything."""
     known = any(_test(keep, version, False) is not True for version in _TYPES)
-    return known and derived(keep, 0, 1) != accepting(0, 1)  # no program is longer for another interface
+    return known and derived(keep, 0, 1) != accepting(0, 1)  # no other interface needs a longer program
 
 
 def derived(keep: Expr, snaplen: int, loopback: int | None) -> tuple[Instruction, ...]:
@@ -117,7 +117,7 @@ def _test(expr: Expr, version: int, negated: bool) -> _Test:
 
 
 def _listed(name: str, ranges: Ranges, version: int, negated: bool) -> _Test:
-    """A list that would fill the program counts as unknown, so that there is room for the rest."""
+    """A list that would fill the program counts as unknown, which leaves room for the rest of the condition."""
     tests: list[_Test] = []
     for test in _each(name, ranges, version, negated):
         if test is not negated:
@@ -164,7 +164,7 @@ def _holds(left: int, op: Op, right: int) -> bool:
 
 
 def _address(test: _Address, version: int) -> _Test:
-    """A packet has no address of another version."""
+    """The condition on an address. An address of another IP version never matches."""
     if version != address_version(test.network):
         return not test.inside
     return test if test.mask & _ADDRESS_MASK[version] else test.inside
@@ -271,7 +271,7 @@ class _Code:
 
     def program(self, keeping: Sequence[Instruction]) -> tuple[Instruction, ...]:
         """The program; `keeping` is the end for frames that are kept."""
-        # Whatever reaches the end of the lines is kept: no line understood it.
+        # A frame that reaches the end of the lines is kept, because no line decided about it.
         lines = [*self.lines, (_JUMP, 0, _KEEP, None)]
         ends = {_LEAVE: len(lines), _KEEP: len(lines) + len(NOTHING)}
 

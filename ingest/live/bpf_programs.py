@@ -1,4 +1,5 @@
-"""Classic BPF programs on a capture's socket: how much of a frame is kept, and which frames are not even copied."""
+"""Classic BPF programs on a capture's socket. They decide how much of a frame is kept, and which frames are not even
+copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network interfaces: which there are, and those of their properties that decide how a capture is read."""
+"""Network interfaces and those of their properties that decide how a capture is read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NotPermitted(InterfaceError):
     """The kernel does not permit this process a ring."""
 
     def __init__(self, name: str) -> None:
-        # Not on the interpreter's file, as setcap would: that would permit it to all scripts of all users.
+        # Setcap on the interpreter's file is no option: it would permit the capture to all scripts of all users.
         super().__init__(
             f"capturing from {name} takes the capability CAP_NET_RAW, which this process does not have; start it with "
             "that one alone:\n"

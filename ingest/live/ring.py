@@ -27,7 +27,7 @@ _AT_ONCE = 4 << 20  # most bytes of blocks lent together: fewer but larger steps
 
 _GATHERED = 256 << 10
 _GATHER_S = 0.005
-"""Blocks with few bytes are left this long to become more: a step has a fixed cost, whatever it processes."""
+"""Blocks with few bytes wait this long for more, because each step has a fixed cost."""
 
 _RETIRE_MS = 20
 RETIRED_MS = 3 * _RETIRE_MS
@@ -53,7 +53,7 @@ class Fanout:
         self._id: int | None = None
 
     def join(self, ring: socket.socket) -> None:
-        """From now on the ring's socket gets its share."""
+        """Add the ring's socket to the group; from now on it gets its share."""
         with self._lock:
             kind = (_HASH | _UNIQUE_ID) << 16 if self._id is None else _HASH << 16 | self._id
             ring.setsockopt(_SOL_PACKET, _FANOUT, kind)
@@ -65,14 +65,14 @@ class Fanout:
 class RingBlocks:
     """Adjacent blocks in one piece of memory, borrowed until the ring is asked for the next ones."""
 
-    size: int  # of each, in bytes
+    size: int  # size of each block, in bytes
     bytes_: npt.NDArray[np.uint8]
     words: npt.NDArray[np.uint32]
-    frames: npt.NDArray[np.int64]  # of each
+    frames: npt.NDArray[np.int64]  # number of frames in each block
 
 
 def _block_size(snaplen: int) -> int:
-    """The block size of a ring for frames of so many bytes. A timer hands over even a nearly empty block: the ring
+    """The block size of a ring for frames of this many bytes. A timer hands over even a nearly empty block: the ring
     lasts as many ticks as it has blocks, so blocks should be small. Two frames fit in any case."""
     return max(_LEAST_BLOCK, 1 << (2 * (snaplen + _FRAME_HEAD)).bit_length())
 
@@ -110,7 +110,7 @@ class Ring:
             )
         ring, size, blocks = self._socket, self._size, config.ring_bytes // self._size
         ring.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        # Nothing passes before all is ready: frames before the ring has a share would reach all rings that share.
+        # The socket accepts nothing until it has joined the fanout: before that, every sharing ring gets each frame.
         attach(ring, NOTHING)
         shape = struct.pack("7I", size, blocks, _FRAME, size // _FRAME * blocks, _RETIRE_MS, 0, 0)
         ring.setsockopt(_SOL_PACKET, _RX_RING, shape)
@@ -132,8 +132,8 @@ class Ring:
             fanout.join(ring)
 
     def next_blocks(self, within_ms: int) -> RingBlocks | None:
-        """Return the blocks lent last, and wait for the next ones. None: there are none yet; this may come sooner if
-        the interface went down."""
+        """Return the blocks lent last, and wait for the next ones. None: no block came in time; this may be returned
+        early if the interface went down."""
         self._status[self._at : self._at + self._lent] = 0
         self._at = (self._at + self._lent) % self._blocks
         self._lent = 0
@@ -145,7 +145,7 @@ class Ring:
         return self._piece(self._lent) if self._lent else None
 
     def _ready(self) -> int:
-        """Adjacent blocks from here on that are ours."""
+        """The adjacent blocks from here on that the kernel has handed over."""
         most = min(_AT_ONCE // self._size, self._blocks - self._at)
         ready = 0
         while ready < most and self._status[self._at + ready] & _OURS:
@@ -163,7 +163,7 @@ class Ring:
         return RingBlocks(self._size, bytes_, words, words[_FRAMES :: self._size // 4].astype(np.int64))
 
     def take_losses(self) -> tuple[int, int]:
-        """Since the last call: frames that found no room in the ring, and how often it filled up."""
+        """The frames that found no room in the ring since the last call, and how often the ring filled up."""
         answer = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
         _, dropped, freezes = struct.unpack("3I", answer)
         return int(dropped), int(freezes)
@@ -174,7 +174,8 @@ class Ring:
 
     @property
     def filled_bytes(self) -> int:
-        """Blocks that are full, or were handed over before they were, and are not back yet. Any thread may ask."""
+        """Bytes of the blocks that the kernel has handed over, full or not, and that are not returned yet. Any thread
+        may call this."""
         return int(np.count_nonzero(self._status & _OURS)) * self._size
 
     def take_fault(self) -> bool:
@@ -184,7 +185,7 @@ class Ring:
 
     @property
     def removed(self) -> bool:
-        """Whether the interface no longer exists: another one of its name needs another ring."""
+        """Whether the interface no longer exists. A new interface of the same name needs a new ring."""
         if not self.interface.index:
             return False
         with contextlib.suppress(OSError):
@@ -197,7 +198,8 @@ class Ring:
 
 
 def _packet_socket(at: Interface) -> socket.socket:
-    # With protocol 0 nothing arrives before the socket is bound; a socket bound to no interface hears all of them.
+    # With protocol 0 nothing arrives before the socket is bound; a socket bound to no interface receives from all of
+    # them.
     protocol = 0 if at.index else socket.htons(_ALL_PROTOCOLS)
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, protocol)

@@ -1,5 +1,5 @@
-"""A source that captures from an interface: the blocks of its ring. Its low-watermark follows the clock while no frames
-arrive."""
+"""A source that captures from an interface and delivers the blocks of its ring. Its low-watermark follows the clock
+while no frames arrive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingest.columns import Columns
 from ingest.config import LIVE_DISORDER, LiveConfig
 from ingest.disorder.declarations import Disorder, WithinTime
 from ingest.disorder.low_watermarks import ClockedLows
-from ingest.files.damage import Damage
+from ingest.files.errors import Damage
 from ingest.live.bpf_condition import derived
 from ingest.live.bpf_programs import Instruction, accepting
 from ingest.live.interfaces import ANY, Interface, InterfaceError, NotPermitted, interface
@@ -57,12 +57,12 @@ class LiveSource:
         self.rank = rank
         self.live = True
         self.received = 0  # frames delivered
-        self.merged = 0  # of those, frames that offloading merged from several packets
+        self.merged = 0  # frames, among those, that offloading merged from several packets
         self.ended = False  # an interface never ends
         self.damages: list[Damage] = []  # nor is it ever damaged
         self.disorder: Disorder = config.disorder
-        self.start_ns: int | None = None  # covered from then on; set by begin()
-        self.bound_ns: int | None = None  # of measured disorder, the current one
+        self.start_ns: int | None = None  # traffic is covered from then on; set by begin()
+        self.bound_ns: int | None = None  # the current bound of measured disorder
         self.filtering = False  # the kernel drops frames; settled by start()
         self.waits = True
         self._config = config
@@ -132,7 +132,7 @@ class LiveSource:
                 frames = self._framed(blocks, self._lows)
                 self._count(frames)
                 yield frames
-                # A stamp from the future says nothing about frames still to be delivered.
+                # A stamp from the future must not move the low-watermark past frames still to be delivered.
                 if until_ns is not None and (frames.ts[frames.ts <= self._now_ns() + FUTURE_NS] >= until_ns).any():
                     return
             elif time.monotonic_ns() - waited >= RETIRED_MS * 1_000_000:
@@ -165,7 +165,7 @@ class LiveSource:
         return derived(keep, snaplen, loopback)
 
     def _next_blocks(self) -> RingBlocks | None:
-        """Wait as long as RETIRED_MS, whatever happens to the interface meanwhile."""
+        """Wait up to RETIRED_MS for blocks, even if the interface is gone meanwhile."""
         name = self._config.interface
         if self._ring is None:
             assert self._lows is not None
@@ -194,7 +194,7 @@ class LiveSource:
         return blocks
 
     def _watch_clock(self, clock_ns: int) -> None:
-        """Detect a clock that was set back: the times it stamps again were promised already, or came once before."""
+        """Detect a clock that was set back: it stamps times again that were already promised or delivered."""
         if clock_ns < self._clock_ns - self._lag_ns:
             self._tell(f"{self.name}: the clock was set back by {(self._clock_ns - clock_ns) / 1e9:.1f} s")
             self._flaws.append(Flaw(Reason.CLOCK, clock_ns, self._clock_ns))
@@ -214,7 +214,7 @@ class LiveSource:
         self, data: npt.NDArray[np.uint8], of: Columns, low: npt.NDArray[np.int64], low_after: int,
         vlan: npt.NDArray[np.int32] | None = None,
     ) -> FrameBlock:  # fmt: skip
-        # Frames dropped before low_after are known when that is promised, because the count is read after it.
+        # Read the count of drops after low_after, so that a promise comes with every drop before it.
         dropped, freezes = (0, 0) if self._ring is None else self._ring.take_losses()
         if freezes and self._metrics is not None:
             self._metrics.frozen(freezes)
@@ -245,5 +245,6 @@ class LiveSource:
 
 
 def _lag_ns(disorder: Disorder) -> int:
-    """How far the low-watermark stays behind the clock while no frames arrive: what a receive queue may hold back."""
+    """How far the low-watermark stays behind the clock while no frames arrive: the time for which a receive queue may
+    hold frames back."""
     return disorder.bound_ns if isinstance(disorder, WithinTime) else LIVE_DISORDER.bound_ns

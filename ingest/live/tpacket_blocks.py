@@ -16,14 +16,14 @@ __all__ = ["walk_blocks"]
 _FIRST = 4  # word of a block's header: the offset in bytes of its first frame
 
 _NEXT, _SECONDS, _NANOSECONDS, _CAPTURED, _LENGTH, _STATUS = range(6)  # words of a frame's header
-_MAC, _NETWORK = 24, 26  # bytes of it: where the frame begins, and where its network header begins
+_MAC, _NETWORK = 24, 26  # byte offsets in it of where the frame and its network header begin
 _TAG = 32
-_PROTOCOL, _HARDWARE = 50, 56  # of the address after it
-_TAGGED = 1 << 4  # of a frame's status: the kernel removed a VLAN tag
+_PROTOCOL, _HARDWARE = 50, 56  # byte offsets of the protocol and the hardware type in the address after it
+_TAGGED = 1 << 4  # bit of a frame's status: the kernel removed a VLAN tag
 _TAG_SIZE = 4
 
 _ETHERNET, _LOOPBACK = 1, 772  # hardware types whose frames begin with an Ethernet header
-_LINK_ETHERNET, _LINK_RAW, _LINK_OTHER = 1, 101, -2  # the last is not a link type at all: skipped as such
+_LINK_ETHERNET, _LINK_RAW, _LINK_OTHER = 1, 101, -2  # the last is no link type; its frames are skipped
 _IPV4, _IPV6 = 0x0800, 0x86DD
 
 
@@ -54,7 +54,7 @@ def _walk(data, words, frames, size, limit, offsets, captureds, lengths, times, 
             hardware = data[at + _HARDWARE] | np.int64(data[at + _HARDWARE + 1]) << 8
             link = _LINK_ETHERNET
             if hardware != _ETHERNET and hardware != _LOOPBACK:
-                # Whatever stands in front of the packet there, the kernel knows where the packet begins.
+                # The header before the packet is of an unknown type; the kernel tells where the packet begins.
                 protocol = np.int64(data[at + _PROTOCOL]) << 8 | data[at + _PROTOCOL + 1]
                 link = _LINK_RAW if protocol in (_IPV4, _IPV6) else _LINK_OTHER
                 network = np.int64(data[at + _NETWORK]) | np.int64(data[at + _NETWORK + 1]) << 8

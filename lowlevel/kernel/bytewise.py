@@ -1,5 +1,5 @@
-"""Loads and copies of the checked build: by single bytes and words, so that numba checks each index. The fast build
-has `primitives`."""
+"""Loads and copies of the checked build: they go by single bytes and words, so that numba checks each index. The fast
+build has `primitives`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kernels on disk: native code, named after everything that it is made of, so that a warm start compiles nothing; and
-the module that it was made from, for people to read."""
+"""Stores kernels on disk: the native code, whose name covers everything that it is made of, so that a warm start
+compiles nothing; and the module that it was made from, for people to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.config import Order
+from lowlevel.config import FlushOrder
 from lowlevel.kernel.codegen.assemble import Build, assemble, kernel_parameters
 from lowmark.jit.cache_folder import store_cached
 from lowmark.jit.native_code import Argument, Laid, NativeCode, digest_of, flat, load_native, mark_of, store_native
@@ -23,15 +23,15 @@ from lowmark.query.plan.nodes import Reduction
 __all__ = ["Kernel", "compile_kernel", "kernel", "prepare"]
 
 Kernel = Callable[..., bool]
-"""`run` of a generated module: its parameters are those of `assemble`, some of them perhaps `Laid`. True: the block is
-finished. False: an output buffer is full; call it again with the same block when the buffers are empty."""
+"""`run` of a generated module: its parameters are those of `assemble`, and some may be `Laid`. Returns True when the
+block is finished, False when an output buffer is full: call it again with the same block after emptying the buffers."""
 
 
 def kernel(
     reductions: Sequence[Reduction],
     build: Build = Build.FAST,
     send_late: Sequence[bool] | None = None,
-    order: Order = Order.ANY,
+    order: FlushOrder = FlushOrder.ANY,
 ) -> tuple[Kernel, npt.NDArray[np.int64]]:
     """The compiled kernel of these nodes, from the cache if it is there, and its argument `literals`. `send_late` as
     for `assemble`."""
@@ -41,7 +41,7 @@ def kernel(
     return _kernel(text, build, kinds), literals
 
 
-def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: Order) -> None:
+def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: FlushOrder) -> None:
     """Compile `kernel` into the cache; for a process of its own."""
     kernel(reductions, send_late=send_late, order=order)
 
@@ -49,7 +49,7 @@ def prepare(reductions: Sequence[Reduction], send_late: Sequence[bool], order: O
 @cache
 def _kernel(text: str, build: Build, kinds: tuple[str, ...]) -> Kernel:
     forms = [_ARRAYS.get(kind, "int64") for kind in kinds]
-    # Whatever the text names and does not contain is in primitives.py.
+    # Everything that the text uses and does not define is in primitives.py.
     digest = digest_of(text.encode(), repr(forms).encode(), Path(__file__).with_name("primitives.py").read_bytes())
     name = f"lowmark_kernel_{digest}"
     if build is Build.CHECKED:
@@ -106,7 +106,7 @@ def compile_kernel(text: str, kinds: Sequence[str]) -> NativeCode:
 
 
 def _dispatched(module: ModuleType) -> Kernel:
-    """Run through numba, which detects an index out of bounds."""
+    """The text compiled by numba, which detects an index out of bounds."""
     from numba import njit, types
 
     from lowmark.jit.compiler import room_to_recurse

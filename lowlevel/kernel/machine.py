@@ -55,8 +55,8 @@ def of_width(typing, rows, words):  # type: ignore[no-untyped-def]
     return rows(rows, words), generate
 
 
-# Arithmetic that wraps. Numba's own on int64 promises its compiler that it never overflows, and then a check of whether
-# it did is compiled to nothing.
+# Arithmetic that wraps. Numba declares its own int64 arithmetic free of overflow, so the compiler would remove every
+# overflow check.
 
 
 @intrinsic

@@ -1,5 +1,5 @@
-"""What kernels need and Python has no words for, as LLVM instructions: unaligned loads, prefetch, products of 128 bits,
-the bits of a double. The checked build has `machine` and `bytewise` instead."""
+"""Operations that kernels need and Python cannot express, as LLVM instructions: unaligned loads, prefetch, products of
+128 bits, the bits of a double. The checked build has `machine` and `bytewise` instead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The layout of a node's rows in its kernel: tighter than the schema, so that a slot of the table takes fewer words.
 
 A key (or detail) that is an address and never null stores no word for its version: the column's bit in the null mask,
-otherwise unused, says that it is IPv6. So two addresses, a count and a sum fill one cache line; with ten words, a
-packet would fetch two of them.
+otherwise unused, says that it is IPv6. Two addresses, a count and a sum thus fill one cache line; with ten words, each
+packet would fetch two lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RowForm:
         self.words = self._schema.words - len(self._packed)
         self.key_words = sum(kind.words for _, kind, _ in places) - len(self._packed)
         self.key_bits = sum(1 << place for place, _, nullable in places if nullable or place in self._packed)
-        """In the mask: what tells groups apart there."""
+        """The bits of the mask that distinguish groups."""
 
     def offset(self, name: str) -> int:
         """The first word of a fold's column, which comes after all keys."""
@@ -93,7 +93,7 @@ class RowForm:
 
 @compiled
 def _unpack(rows: Words, sources: npt.NDArray[np.int64], six: np.uint64, out: Words) -> None:
-    """`six`: the bits that are no null's."""
+    """`six`: the bits of the mask that say IPv6 instead of null."""
     for row in range(rows.shape[0]):
         mask = rows[row, 0]
         out[row, 0] = mask & ~six

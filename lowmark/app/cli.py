@@ -18,9 +18,11 @@ import typer
 from lowmark.app.commands.broker import broker
 from lowmark.app.commands.capture import capture
 from lowmark.app.commands.check import check
+from lowmark.app.commands.checkpoint import checkpoint
 from lowmark.app.commands.demo import demo
 from lowmark.app.commands.explain import explain
 from lowmark.app.commands.fetch import fetch
+from lowmark.app.commands.pack import pack
 from lowmark.app.commands.query import query
 from lowmark.app.commands.run import run
 from lowmark.app.commands.scan import scan
@@ -29,7 +31,7 @@ from lowmark.app.commands.sources import sources
 from lowmark.app.commands.topics import topics
 from lowmark.app.commands.watch import watch
 from lowmark.app.console import error_console
-from lowmark.app.failures import failure_of
+from lowmark.app.exit_codes import failure_of
 
 __all__ = ["main"]
 
@@ -94,16 +96,17 @@ def _until_nobody_reads(command: Callable[P, None]) -> Callable[P, None]:
 
 
 # Order of `lowmark --help`: the order in which a newcomer needs them.
-for _command in (query, explain, scan, demo, fetch, check, broker, topics, capture, run, watch):
+for _command in (query, explain, scan, demo, fetch, pack, check, broker, topics, capture, run, watch):
     _class = QueryCommand if _command in (query, explain) else typer.core.TyperCommand
     app.command(cls=_class)(_until_nobody_reads(_command))
-for _of_sources in sources.registered_commands:
-    assert _of_sources.callback is not None
-    _of_sources.callback = _until_nobody_reads(_of_sources.callback)
+for _of_group in (*sources.registered_commands, *checkpoint.registered_commands):
+    assert _of_group.callback is not None
+    _of_group.callback = _until_nobody_reads(_of_group.callback)
 assert sources.registered_callback is not None
 assert sources.registered_callback.callback is not None
 sources.registered_callback.callback = _until_nobody_reads(sources.registered_callback.callback)
 app.add_typer(sources)
+app.add_typer(checkpoint)
 
 
 def _silence() -> None:

@@ -56,7 +56,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         return (connection if self.tls is None else self.tls.wrap(connection)), client
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes, is slow, or does not speak TLS is not reported."""
+        """Does not report a client that goes away, is slow, or does not speak TLS."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # typeshed names the types only
 

@@ -26,7 +26,7 @@ def process_registry() -> CollectorRegistry:
     # Else each counter has a series more, with the time of the process's start.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
     registry = CollectorRegistry()
-    build = Info("lowmark_build", "Version of lowmark that runs.", ("version",), registry=registry)
+    build = Info("lowmark_build", "Version of the running lowmark.", ("version",), registry=registry)
     build.labels(__version__).info({})
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -35,7 +35,7 @@ def process_registry() -> CollectorRegistry:
 
 
 class ThreadMetrics(Collector):
-    """Whether the threads beside the main one do their work. `helpers` is asked at each scrape."""
+    """Whether the helper threads do their work. `helpers` is called at each scrape."""
 
     def __init__(self, registry: CollectorRegistry, helpers: Callable[[], Iterable[Helper]]) -> None:
         self._helpers = helpers
@@ -49,7 +49,9 @@ class ThreadMetrics(Collector):
             labels=("thread",),
         )
         restarts = CounterMetricFamily(
-            "lowmark_thread_restarts", "Times that the helper thread started again after a failure.", labels=("thread",)
+            "lowmark_thread_restarts",
+            "Number of times that the helper thread started again after a failure.",
+            labels=("thread",),
         )
         for helper in self._helpers():
             up.add_metric((helper.name,), helper.running)

@@ -1,7 +1,6 @@
-"""What a process tells the service manager that started it: systemd, for a unit with `Type=notify`.
-
-The watchdog is fed with work that was done, never by a clock: a process whose work stands still is killed and started
-again, though its main thread lives.
+"""Notifies the service manager that started the process: systemd, for a unit with `Type=notify`. Only finished work
+feeds the watchdog, never a clock. So systemd kills and restarts a process that makes no progress, even if its main
+thread lives.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["ServiceManager"]
 
 _PATIENCE_S = 1.0
 _FEEDS = 4
-"""Feeds in a period of the watchdog: work that is seen later than that is still seen in time."""
+"""Number of feeds in a period of the watchdog, so that work that is seen a little late is still in time."""
 
 
 class ServiceManager:
@@ -40,13 +39,17 @@ class ServiceManager:
         """As `progress`; the manager shows the text, too (`systemctl status`)."""
 
         def tell(text: str) -> None:
-            self._send(f"STATUS={' '.join(text.split())}")
+            self.status(text)
             progress(text)
 
         return tell
 
+    def status(self, text: str) -> None:
+        """What the manager shows of the process."""
+        self._send(f"STATUS={' '.join(text.split())}")
+
     def ready(self) -> None:
-        """The process does from now on what it was started for."""
+        """Reports that the process is ready: it now does what it was started for."""
         self._owed = "READY=1\n"
         self._send("")
         self._fed_s = self._now_s()
@@ -55,22 +58,23 @@ class ServiceManager:
         self._send("STOPPING=1")
 
     def stop_lasts(self, most_s: float) -> None:
-        """The end takes more time, up to so many seconds, unless this is called again by then."""
+        """Asks for so many more seconds to end; may be called again before they have passed."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(most_s * 1e6)}")
 
     def due(self) -> bool:
-        """Whether the watchdog wants to hear of work, or the manager has not taken yet that the process is ready."""
+        """Whether it is time to feed the watchdog, or the manager has not yet taken the message that the process is
+        ready."""
         if self._owed and self._address:
             return True
         return self.watchdog_s is not None and self._now_s() - self._fed_s >= self.watchdog_s / _FEEDS
 
     def worked(self) -> None:
-        """Feeds the watchdog. Call it for work that was done since the last call, whether `due` or not."""
+        """Feeds the watchdog if it is time. Call it only for work that was done since the last call."""
         if self.due() and self._send("WATCHDOG=1"):
             self._fed_s = self._now_s()
 
     def _send(self, text: str) -> bool:
-        """Whether the manager has taken it. One that has gone, or is busy for long, does not stop the work."""
+        """Whether the manager has taken the message. A manager that is gone or busy does not stop the work."""
         if not self._address:
             return False
         # A name that begins with @ is in Linux's abstract namespace.
@@ -84,7 +88,7 @@ class ServiceManager:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float | None:
-    """The period in which this process must be heard of; None: no watchdog watches it."""
+    """Seconds within which this process must feed the watchdog; None: there is no watchdog."""
     try:
         process = int(environment.get("WATCHDOG_PID") or os.getpid())
         period_s = int(environment["WATCHDOG_USEC"]) / 1e6

@@ -1,4 +1,4 @@
-"""Short copies inside kernels, by pieces of SLACK bytes: for texts of about ten bytes, twice as fast as a byte loop."""
+"""Copies short texts inside kernels, SLACK bytes at a time: twice as fast as a byte loop for texts of ten bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lowmark.jit.compiled import Intrinsic, compiled
 __all__ = ["SLACK", "copy"]
 
 SLACK = 16
-"""Sources and targets are this much longer than their content: the last piece is copied whole."""
+"""Sources and targets need this many bytes after their content, because the last piece is copied whole."""
 
 
 @Intrinsic
@@ -33,7 +33,7 @@ def _move_piece(typing, out, at, source, start):  # type: ignore[no-untyped-def]
 
 @compiled
 def copy(out: npt.NDArray[np.uint8], at: int, source: npt.NDArray[np.uint8], start: int, end: int) -> int:
-    """out[at:] = source[start:end]; returns the place after the copy."""
+    """Copy source[start:end] to out[at:]; return the place after the copy."""
     done = 0
     while done < end - start:
         _move_piece(out, at + done, source, start + done)

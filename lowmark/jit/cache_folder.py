@@ -1,4 +1,4 @@
-"""The user's own folder for files that this machine can make again. Storing is best effort: if a file cannot be
+"""The user's own folder for files that any process can make again. Storing is best effort: if a file cannot be
 written, the next process makes it again."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["cache_root", "load_cached", "store_cached"]
 
 _MOST_BYTES = 256 << 20
 _MOST_IDLE = 60 * 86_400.0  # seconds
-_TOUCHED = 86_400.0  # seconds after a use in which further uses are not recorded
+_TOUCHED = 86_400.0  # seconds; a file's use is recorded once in this time
 
 logger = logging.getLogger("lowmark.cache")
 
@@ -46,13 +46,13 @@ def load_cached(kind: str, name: str) -> bytes | None:
         return None
     with suppress(OSError):  # the folder may be part of an image, mounted read-only
         if time.time() - path.stat().st_mtime > _TOUCHED:
-            os.utime(path)  # the files unused for longest are removed first
+            os.utime(path)  # the least recently used files are removed first
     return content
 
 
 def store_cached(kind: str, name: str, content: bytes) -> Path | None:
     """Write the file atomically, so several processes may do it at once. None if it cannot be written; the log says so
-    once. The content may be run as code: a folder that others can write to is not used."""
+    once. A folder that others can write to is not used, because the content may be run as code."""
     folder = cache_root() / kind
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Remove files that were unused for long and, while the rest takes too much room, those unused for longest."""
+    """Remove files not used for `_MOST_IDLE`; while the rest is too large, remove the least recently used."""
     files = []
     for path in folder.iterdir():
         with suppress(OSError):  # another process may prune too

@@ -76,7 +76,7 @@ class Compiled:
         return native(*arguments)
 
     def dispatcher(self, inner: bool) -> Dispatcher:
-        """numba's form of it; `inner`: only compiled functions call it, so what Python would need is left out."""
+        """numba's dispatcher. `inner`: only compiled functions call it, so it has no entry point for Python."""
         if inner not in self._dispatchers:
             from numba import njit
 
@@ -86,7 +86,7 @@ class Compiled:
         return self._dispatchers[inner]
 
     def parts(self) -> Iterator[bytes]:
-        """Everything that its native code is made from: its name, the files of all its functions, their constants."""
+        """Everything that determines the native code: name, source files of all its functions, and their constants."""
         yield f"{self.__wrapped__.__module__}.{self.__wrapped__.__qualname__}".encode()
         files: set[str] = set()
         constants: set[str] = set()
@@ -106,17 +106,17 @@ class Compiled:
             elif isinstance(value, np.ndarray):
                 constants.add(f"{name}={value.dtype}{value.shape}{value.tobytes().hex()}")
             elif value is not np:
-                # If this were ignored, code compiled with its former value would be found under the same name.
+                # Without this error, a change of the value would load stale code: the digest does not cover it.
                 named = f"{self.__wrapped__.__module__}.{self.__wrapped__.__qualname__}"
                 raise TypeError(f"{named} names {name}: compiled code can name numbers, arrays and compiled code only")
 
     def _globals(self) -> dict[str, object]:
-        """The names of its module that it uses, with their values."""
+        """The globals that the function uses, with their values."""
         module = self.__wrapped__.__globals__
         return {name: module[name] for name in _names(self.__wrapped__.__code__) if name in module}
 
     def _linked(self) -> FunctionType:
-        """The function with numba's objects in place of their stand-ins here."""
+        """The function with numba's objects in place of `Compiled` and `Intrinsic` ones."""
         function = self.__wrapped__
         names = dict(function.__globals__)
         for name, value in self._globals().items():

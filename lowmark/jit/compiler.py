@@ -22,7 +22,7 @@ __all__ = ["native_code", "room_to_recurse"]
 _I32, _I64, _POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 _LETTERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 _FOREIGN = ("NRT_", "numba_", "Py")
-"""Beginnings of names that only a process with numba, or with the interpreter's lock, can offer."""
+"""Prefixes of symbols that need numba in the process, or the GIL."""
 
 _DEPTH = 50_000
 _deepening = threading.RLock()

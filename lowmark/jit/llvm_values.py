@@ -20,7 +20,7 @@ SIGNED, UNSIGNED, FLOAT, BOOL = "int64", "uint64", "float64", "bool"
 LLVM_TYPES = {SIGNED: "i64", UNSIGNED: "i64", FLOAT: "double", BOOL: "i1"}
 
 _ELEMENTS = {"uint8": ("i8", "zext"), "int32": ("i32", "sext"), "uint32": ("i32", "zext"), "int64": ("i64", "")}
-"""Of an array's elements: the type in memory, and how it becomes 64 bits."""
+"""By element type of an array: the type in memory, and the instruction that widens it to 64 bits."""
 
 _RANGES = {SIGNED: (-(1 << 63), (1 << 63) - 1), UNSIGNED: (0, (1 << 64) - 1)}
 
@@ -107,7 +107,7 @@ class Writer:
         self.end(f"br label %{label}")
 
     def begin(self, label: str) -> None:
-        """A new block; one that is still open goes on with it."""
+        """Start a block; a block that is still open jumps to it."""
         self.jump(label)
         self.lines.append(f"{label}:")
         self.label, self.open = label, True
@@ -115,7 +115,7 @@ class Writer:
     # Conversions.
 
     def scalar(self, value: Value, type_: str | None = None) -> Scalar:
-        """The value as an operand; of this type, if it is a constant or an integer that becomes a double."""
+        """The value as an operand, of `type_` if given. Converts only constants, and integers to doubles."""
         if isinstance(value, Const):
             return _operand(value.value, type_ or _type_of(value.value))
         if not isinstance(value, Scalar):
@@ -133,7 +133,7 @@ class Writer:
         return Scalar(FLOAT, self.let(f"{sign} {LLVM_TYPES[value.type]} {value.text} to double"))
 
     def as_integer(self, value: Value, type_: str) -> Scalar:
-        """np.int64 and np.uint64."""
+        """The value as np.int64 or np.uint64 converts it."""
         if isinstance(value, Const):
             return _operand(_whole(value.value), type_)
         given = self.scalar(value)
@@ -144,7 +144,7 @@ class Writer:
         return Scalar(type_, given.text)
 
     def whole(self, value: Value) -> Const | Scalar:
-        """int."""
+        """The value as `int` converts it."""
         if isinstance(value, Const):
             return Const(_whole(value.value))
         given = self.scalar(value)
@@ -206,7 +206,7 @@ class Writer:
         return self.let(f"add i64 {rest}, {self.let(f'select i1 {off}, i64 {b}, i64 0')}")
 
     def _double_rest(self, a: str, b: str) -> Scalar:
-        """As Python has it: with the sign of the divisor, a zero too."""
+        """The remainder as in Python: it has the sign of the divisor, even if it is zero."""
         rest = self.let(f"frem double {a}, {b}")
         negative, turned = (self.let(f"fcmp olt double {of}, 0.0") for of in (b, rest))
         off = self.let(f"xor i1 {negative}, {turned}")
@@ -261,7 +261,7 @@ class Writer:
     # Memory.
 
     def place(self, array: Array, indices: tuple[Value, ...]) -> str:
-        """A pointer to an element. A negative index is none."""
+        """A pointer to an element. Negative indices do not count from the end."""
         if len(indices) != len(array.shape):
             raise TranslationError(f"{len(indices)} indices into an array of {len(array.shape)} dimensions")
         at = self.as_integer(indices[0], SIGNED).text
@@ -298,7 +298,7 @@ def _folded(sign: str, a: int | float, b: int | float) -> int | float:
 
 
 def _whole(value: int | float) -> int:
-    """An integer constant, towards 0 as Python has it."""
+    """The constant as an integer, truncated towards 0 as Python does."""
     try:
         return int(value)
     except (ArithmeticError, ValueError):
@@ -321,7 +321,7 @@ def _operand(value: int | float | bool, type_: str) -> Scalar:
 
 
 def key_of(value: Value) -> object:
-    """Equal for arguments of which a function has one translation."""
+    """A key that is equal for arguments that share one translation of a function."""
     match value:
         case Const(number):
             return repr(number)
@@ -335,7 +335,7 @@ def key_of(value: Value) -> object:
 
 
 def operands_of(value: Value) -> list[tuple[str, str]]:
-    """The operands, with their types, by which a value is passed."""
+    """The operands, with their types, that pass a value to a function."""
     match value:
         case Scalar(type_, text):
             return [(LLVM_TYPES[type_], text)]
@@ -347,7 +347,7 @@ def operands_of(value: Value) -> list[tuple[str, str]]:
 
 
 def returned_type(returned: str) -> str:
-    """What an LLVM function gives that returns these types, separated by commas."""
+    """The LLVM return type for `returned`: types separated by commas."""
     if returned == "":
         return "void"
     kinds = [LLVM_TYPES[kind] for kind in returned.split(",")]
@@ -355,7 +355,7 @@ def returned_type(returned: str) -> str:
 
 
 def common_type(values: Sequence[Value]) -> str | None:
-    """Of values that are alternatives: that of those that are not constant, if there are any."""
+    """The type of alternative values: that of the first that is not constant, else one that fits all constants."""
     types = [value.type for value in values if isinstance(value, Scalar)]
     if types:
         return types[0]

@@ -1,4 +1,4 @@
-"""Lets a process tell its user that it compiles: that happens at the first use of a query, and not again."""
+"""Reports slow compilation to the user. Only the first run of a query compiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["compiling", "watched"]
 
 @dataclass(slots=True)
 class _Watch:
-    patience_s: float  # left until it is told
+    patience_s: float  # of compiling, left until `tell` is called
     tell: Callable[[bool], None]
 
 
@@ -22,7 +22,7 @@ _watches: list[_Watch] = []
 
 @contextmanager
 def watched(patience_s: float, tell: Callable[[bool], None]) -> Iterator[None]:
-    """When compilations have taken this long together, `tell(True)` is called while one runs, from another thread, and
+    """Once compilations together have taken `patience_s`, call `tell(True)` from another thread while one runs, and
     `tell(False)` at its end."""
     watch = _Watch(patience_s, tell)
     _watches.append(watch)
@@ -34,7 +34,7 @@ def watched(patience_s: float, tell: Callable[[bool], None]) -> Iterator[None]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Around each compilation."""
+    """Wraps each compilation, to measure its time."""
     begun = time.monotonic()
     timers = [(watch, Timer(max(0.0, watch.patience_s), watch.tell, [True])) for watch in _watches]
     for _, timer in timers:

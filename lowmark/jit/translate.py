@@ -3,10 +3,10 @@ milliseconds, where numba takes seconds.
 
 The Python: numbers of 64 bits, booleans, tuples of them, and C-contiguous arrays; functions that call each other and
 `Primitive`s; `if`, `while`, `for … in range(…)`. A name has one type in a function. An index is at least 0 and within
-its array: nothing checks that. What goes beyond is a TranslationError, at compile time.
+its array: nothing checks that. Anything else raises TranslationError at compile time.
 
-A function is translated once for each combination of argument types. An argument that the function, or one that it
-calls, gives to a primitive as a width stays a constant.
+A function is translated once for each combination of argument types. An argument stays a constant if the function, or
+one that it calls, passes it to a primitive as a width.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _CASTS = {"int64": SIGNED, "uint64": UNSIGNED, "float64": FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A function that is written as instructions. `widths`: the places of its arguments that are constants."""
+    """A function that is written as instructions. `widths`: the positions of arguments that must be constants."""
 
     write: Callable[[Writer, Sequence[Value]], Value]
     widths: frozenset[int] = frozenset()
 
 
 class Module:
-    """The functions and constants of a text, and the LLVM functions made from them."""
+    """The functions and constants of a source text, and the LLVM functions made from them."""
 
     def __init__(self, text: str, primitives: Mapping[str, Primitive]) -> None:
         self.primitives = primitives
@@ -78,11 +78,11 @@ class Module:
         return "\n".join([*self._texts, "!0 = !{}", ""])
 
     def add(self, function: str) -> None:
-        """A function written as LLVM's text."""
+        """Add a function that is already LLVM text."""
         self._texts.append(function)
 
     def call(self, writer: Writer, name: str, arguments: Sequence[Value]) -> Value:
-        """Write a call; the function is translated if it was not before."""
+        """Write a call; translate the function at its first call with these types."""
         if name in self.primitives:
             return self.primitives[name].write(writer, arguments)
         if name not in self.functions:
@@ -112,9 +112,9 @@ class Module:
         return Tuple(tuple(Scalar(kind, writer.let(f"{part}, {place}")) for place, kind in enumerate(kinds)))
 
     def _places_of_widths(self, name: str) -> frozenset[int]:
-        """The places of a function's arguments that have to be constants."""
+        """The positions of a function's arguments that must be constants."""
         if name not in self._widths:
-            self._widths[name] = frozenset()  # of a function that calls itself, which is refused
+            self._widths[name] = frozenset()  # stops at a function that calls itself; `call` refuses it
             function = self.functions[name]
             calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
             fixed = {
@@ -131,7 +131,7 @@ class Module:
 
     def _translated(self, name: str, arguments: Sequence[Value]) -> tuple[str, str]:
         called = f"{name}.{len(self._made)}"
-        self._made[(called,)] = (called, "")  # so that numbers differ
+        self._made[(called,)] = (called, "")  # the next function gets another number
         function = _Function(self, self.functions[name])
         parameters: list[str] = []
 
@@ -146,7 +146,7 @@ class Module:
                     parameters.append(f"ptr %a{len(parameters)}")
                     data = f"%a{len(parameters) - 1}"
                     sizes = tuple(parameter(size) for size in shape)
-                    return Array(element, constant, data, sizes)  # type: ignore[arg-type]  # of sizes come sizes
+                    return Array(element, constant, data, sizes)  # type: ignore[arg-type]
                 case Tuple(items):
                     return Tuple(tuple(map(parameter, items)))
             raise TranslationError(f"{name}: an argument has no value")
@@ -164,8 +164,8 @@ class _Function:
         self._module = module
         self._function = function
         self._writer = Writer()
-        self._names: dict[str, Value] = {}  # what is known while translating: constants, arrays, tuples
-        self._slots: dict[str, tuple[str, str]] = {}  # of the other names: type, and the place in memory
+        self._names: dict[str, Value] = {}  # values known while translating: constants, arrays, tuples
+        self._slots: dict[str, tuple[str, str]] = {}  # all other names: type, and address
         self._loops: list[tuple[str, str]] = []  # the blocks that `continue` and `break` go to
         self._nested = 0  # branches and loops around the statement
         self._returned: str | None = None
@@ -192,7 +192,7 @@ class _Function:
     # Statements.
 
     def _inside(self, statements: Sequence[ast.stmt]) -> None:
-        """Statements that do not run exactly once."""
+        """Translate statements that may run never, or many times."""
         self._nested += 1
         self._statements(statements)
         self._nested -= 1
@@ -348,7 +348,7 @@ class _Function:
         writer.begin(end)
 
     def _branch(self, test: ast.expr, then: str, other: str) -> None:
-        """Go on at `then` or at `other`; operands of `and` and `or` are evaluated as far as needed."""
+        """Jump to `then` or `other`. `and` and `or` evaluate only the operands that they need."""
         writer = self._writer
         match test:
             case ast.BoolOp(op, values):
@@ -451,7 +451,7 @@ class _Function:
         return result
 
     def _chosen(self, test: ast.expr, one: Callable[[], Value], other: Callable[[], Value]) -> Value:
-        """One value or the other, of which only that one is computed."""
+        """One value or the other; only the chosen one is computed."""
         writer = self._writer
         then, orelse, end = writer.new_label(), writer.new_label(), writer.new_label()
         self._branch(test, then, orelse)

@@ -1,7 +1,7 @@
 """Compiles query text to a plan: the passes of query analysis, in order (`PASSES`).
 
 Every pass is a pure function of the draft that the earlier passes made. Equal arguments give equal plans in every
-process, so a query's text is enough to pass its plan on.
+process, so the text of a query is enough to know its plan.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lowmark.query.parse.syntax import Punctuate, Script, Select, Span, walk
 from lowmark.query.plan.closings import CONNECTION, DEFAULT_LINGER_NS, TUPLE, CannotPunctuate, with_closings
 from lowmark.query.plan.fingerprint import exchanges_of, fingerprint
 from lowmark.query.plan.halves import Halves, without_idle_texts
-from lowmark.query.plan.join_steps import NothingToPromise
 from lowmark.query.plan.nodes import Aggregate, QueryPlan, Stage
 from lowmark.query.plan.planner import plan_query
+from lowmark.query.plan.steps.join import NothingToPromise
 
 __all__ = ["DEFAULT_BUCKETS", "PASSES", "compile_query"]
 
@@ -155,7 +155,7 @@ def plan_steps(draft: Draft) -> Draft:
         message = f"{BUCKET} names fields that are equal in all inputs of the join"
         raise QueryError(message, asked.sql, error.span, error.choices) from None
     except NothingToPromise as error:
-        message = f"{ALGORITHM} says nothing here: promises about values help a join that has an equality"
+        message = f"{ALGORITHM} has no effect here: promises about values help only joins with an equality"
         raise QueryError(message, asked.sql, error.span or draft.answer) from None
     return replace(draft, halves=without_idle_texts(halves))
 
@@ -221,12 +221,12 @@ def expire_idle_partitions(draft: Draft) -> Draft:
         return replace(draft, halves=replace(draft.halves, steps=expiring(draft.halves.steps, idle_ns)))
     except CannotExpire:
         message = "expire_idle is for windows over rows and slides by tuple with PA, and this query has none"
-        hint = "what other windows keep of a value goes when they close; limits.groups bounds what does not"
+        hint = "other windows drop a value when they close; limits.groups bounds the state that stays"
         raise draft.error(message, hint) from None
 
 
 def name_stage(draft: Draft) -> Draft:
-    """Assemble the plan from nodes and steps; the stage is named by everything that decides its partials."""
+    """Assemble the plan from nodes and steps. The stage's name depends on everything that decides its partials."""
     assert draft.halves is not None
     asked, halves = draft.asked, draft.halves
     spread = 1 if halves.reasons else asked.buckets
@@ -269,8 +269,8 @@ def choose_window_strategies(draft: Draft) -> Draft:
         assert isinstance(aggregate, Aggregate)
         if aggregate.closes and strategy is not Strategy.PANED:
             raise draft.error(
-                f'strategy = "{strategy.value}" holds groups until their window ends, and PUNCTUATE ON lets them go '
-                "before",
+                f'strategy = "{strategy.value}" holds groups until their window ends, and PUNCTUATE ON emits them '
+                "earlier",
                 "leave the strategy out, or PUNCTUATE ON",
             )
         steps[number] = replace(steps[number], plan=replace(aggregate, strategy=strategy))

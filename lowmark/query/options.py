@@ -15,8 +15,18 @@ from lowmark.query.optimize.buffer_model import Strategy as Buffering
 from lowmark.wire.rows.values import INT64_MAX
 
 __all__ = [
-    "DEFAULT_JOINS", "DEFAULT_LIMITS", "DEFAULT_RATES", "Buffering", "Joins", "Late", "Limits", "Memory", "Names",
-    "Rates", "Strategy", "parse_span",
+    "DEFAULT_JOINS",
+    "DEFAULT_LIMITS",
+    "DEFAULT_RATES",
+    "Buffering",
+    "Joins",
+    "Late",
+    "Limits",
+    "Memory",
+    "Rates",
+    "Strategy",
+    "Vocabulary",
+    "parse_span",
 ]  # fmt: skip
 
 
@@ -59,10 +69,10 @@ def parse_span(text: str) -> int:
 
 
 class Memory(Enum):
-    """Until when a join without windows keeps a row."""
+    """How long a join without windows keeps a row."""
 
-    FRONTIER = "frontier"  # until the other inputs have passed its time: every result is there
-    MODEL = "model"  # for as many rows as the model says: what goes before its time makes windows lossy
+    FRONTIER = "frontier"  # until the other inputs have passed its time: no result is missing
+    MODEL = "model"  # for as many rows as the model says: a row dropped too early makes windows lossy
 
 
 _MIB = 1 << 20
@@ -73,11 +83,11 @@ class Joins:
     """How joins without windows use memory, and what pairs of rows cost. Raises ValueError for impossible values."""
 
     memory: Memory = Memory.FRONTIER
-    buffer: Buffering | None = None  # how rows wait before they come into the join; None: as the limit asks for
+    buffer: Buffering | None = None  # how rows wait before they enter the join; None: the limit decides
     limit_mib: int | None = None  # of memory, for the rows of one join in one bucket; None: no limit
-    disk_mib: int = 1024  # of the file on which rows of all joins of a process may wait
+    disk_mib: int = 1024  # of the file in which rows of all joins of a process may wait
     scrambling: Mapping[str, int] = field(default_factory=dict)  # by input: how many rows late a row may come
-    pair_ns: float = 100.0  # a pair takes so long, about (`bench.shared_joins`); joins in order of time go by it
+    pair_ns: float = 100.0  # approximate time of a pair (`bench.shared_joins`), for joins in order of time
 
     def __post_init__(self) -> None:
         if self.limit_mib is not None and self.limit_mib < 1:
@@ -104,7 +114,7 @@ class Joins:
 DEFAULT_JOINS = Joins()
 
 
-class Names(Enum):
+class Vocabulary(Enum):
     """The vocabulary of a query's result columns."""
 
     LOWMARK = "lowmark"
@@ -126,7 +136,7 @@ class Strategy(Enum):
 class Rates:
     """The rates that costs are computed from. Raises ValueError for impossible values."""
 
-    tuples: float = 10_000.0  # per second, that a stage reduces (for windows over time)
+    tuples: float = 10_000.0  # per second, into a stage (for windows over time)
     groups: int = 10_000  # in one pane, at most
     stored: bool = True  # state is read and written with each batch of rows, as in the job
 

@@ -1,8 +1,8 @@
 """The names of result columns in other vocabularies: ECS, OpenTelemetry, IPFIX. Values never change with them.
 
 A column is renamed if it is shown under the name of a packet field, or if `OFFICIAL` has it. An alias stays as it was
-written, and so does a column that is made from one: it need not hold what its name says. The name of an aggregate is
-official where it is one of packets. The field of a join's input keeps the input's name before it.
+written, and so does a column that is made from one, because it need not hold what its name says. The name of an
+aggregate is official where it is one of packets. The field of a join's input keeps the input's name before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from lowmark.query.bind.selection import groups
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
-from lowmark.query.options import Names
+from lowmark.query.options import Vocabulary
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.parser import parse
 from lowmark.query.plan.nodes import QueryPlan
@@ -63,14 +63,16 @@ OFFICIAL: Final[Mapping[str, Official]] = MappingProxyType({
     "arrival_ts": Official(ecs="event.created"),
     "community_id": Official(ecs="network.community_id"),
 })  # fmt: skip
-"""Official names only: a name whose values are of another form there (`network.type` is a word, not 4 or 6) is none.
-What is not here has no official name."""
+"""All official names. A name does not count if the vocabulary gives its values another form (`network.type` is a word,
+not 4 or 6)."""
 
-_OWN: Final[Mapping[Names, str]] = MappingProxyType({Names.ECS: "lowmark.", Names.OTEL: "lowmark.", Names.IPFIX: ""})
+_OWN: Final[Mapping[Vocabulary, str]] = MappingProxyType(
+    {Vocabulary.ECS: "lowmark.", Vocabulary.OTEL: "lowmark.", Vocabulary.IPFIX: ""}
+)
 """Before a packet field without an official name: ECS and OpenTelemetry ask for a namespace, IPFIX has none."""
 
 _UNOFFICIAL: Final = MappingProxyType({
-    (Names.IPFIX, "srcIP"): "sourceIPAddress", (Names.IPFIX, "destIP"): "destinationIPAddress",
+    (Vocabulary.IPFIX, "srcIP"): "sourceIPAddress", (Vocabulary.IPFIX, "destIP"): "destinationIPAddress",
 })  # fmt: skip
 """IPFIX names addresses of each version apart (sourceIPv4Address, sourceIPv6Address); a column here holds both."""
 
@@ -84,9 +86,9 @@ class NameClash(ValueError):
     """Two columns of a query would have one name."""
 
 
-def name_in(names: Names, column: str) -> str:
+def name_in(names: Vocabulary, column: str) -> str:
     """The name of a column that has no alias."""
-    if names is Names.LOWMARK:
+    if names is Vocabulary.LOWMARK:
         return column
     label, _, field = column.partition(".")
     if column in _FIELDS or column in OFFICIAL or field not in _FIELDS:
@@ -94,20 +96,20 @@ def name_in(names: Names, column: str) -> str:
     return f"{label}.{_name_of(names, field)}"  # the field of an input of a join
 
 
-def _name_of(names: Names, field: str) -> str:
+def _name_of(names: Vocabulary, field: str) -> str:
     official = OFFICIAL.get(field)
     found = None if official is None else getattr(official, names.value)
     assert found is None or isinstance(found, str)
     return found or _UNOFFICIAL.get((names, field)) or (_OWN[names] if field in _FIELDS else "") + field
 
 
-BOUND_NAMES: Final = frozenset((name_in(names, BOUNDS[0]), name_in(names, BOUNDS[1])) for names in Names)
+BOUND_NAMES: Final = frozenset((name_in(names, BOUNDS[0]), name_in(names, BOUNDS[1])) for names in Vocabulary)
 """What the two bounds of a window are called in any vocabulary."""
 
 
-def result_names(plan: QueryPlan, names: Names) -> dict[str, str]:
+def result_names(plan: QueryPlan, names: Vocabulary) -> dict[str, str]:
     """The shown name of each result column whose name changes. Raises NameClash."""
-    if names is Names.LOWMARK:
+    if names is Vocabulary.LOWMARK:
         return {}
     script = parse(plan.sql)
     answered = script.statements[-1]
@@ -138,7 +140,7 @@ def _aliases(*selects: s.Select) -> Iterator[str]:
 
 
 def _is_made_from(column: str, aliases: Collection[str]) -> bool:
-    """Whether the name is an alias, that of a join's input, or that of an aggregate of it (`sum_len`)."""
+    """Whether the name is an alias, or ends with one after a join's input (`A.alias`) or an aggregate (`sum_alias`)."""
     folded = column.casefold()
     if folded in aliases:
         return True

@@ -31,8 +31,8 @@ FUTURE_NS = 60 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A reason against a source's data from `from_ns` to `until_ns`, included. From INT64_MIN: all earlier data; until
-    FOREVER: all later data."""
+    """A reason against a source's data from `from_ns` to `until_ns`, both included. `from_ns` INT64_MIN includes all
+    earlier data; `until_ns` FOREVER includes all later data."""
 
     reason: Reason
     from_ns: int
@@ -46,16 +46,16 @@ class FrameBlock:
 
     data: npt.NDArray[np.uint8]
     offset: npt.NDArray[np.int64]  # of the frame's first byte in data
-    captured: npt.NDArray[np.int64]  # bytes of it that are in data
+    captured: npt.NDArray[np.int64]  # bytes of the frame that are in data
     length: npt.NDArray[np.int64]  # bytes on the wire
     ts: npt.NDArray[np.int64]  # time of capture, ns since 1970
     link: npt.NDArray[np.int32]  # link type (LINKTYPE_ number of its interface), or why it has no time
     low: npt.NDArray[np.int64]  # the source's low-watermark just before this frame, ns: never regresses
     low_after: int  # the low-watermark after the last frame, ns: no later tuple has a smaller ts
     vlan: npt.NDArray[np.int32] | None = None  # outermost VLAN id that the kernel took out of the frame, or NO_VLAN
-    dropped: int = 0  # frames that the kernel dropped since the block before (live sources)
-    taken_ns: int | None = None  # live sources: the clock that stamps frames, after block and drops were taken
-    flaws: tuple[Flaw, ...] = ()  # that became known since the block before
+    dropped: int = 0  # live sources: frames that the kernel dropped since the previous block
+    taken_ns: int | None = None  # live sources: the clock that stamps frames, read after the block and its drops
+    flaws: tuple[Flaw, ...] = ()  # found since the previous block
 
     def __len__(self) -> int:
         return len(self.ts)

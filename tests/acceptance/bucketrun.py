@@ -19,7 +19,7 @@ from highlevel.progress.outputs import Forward, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.catalog import PACKET_FIELDS
 from lowmark.query.compile import compile_query
@@ -92,7 +92,7 @@ def run_plan(
     })  # fmt: skip
     lawful = Lawful()
     outputs = _buckets(plan, roster, lanes, random, lawful)
-    rows = [_shown(output) for part in outputs for output in part if isinstance(output, ResultRows)]
+    rows = [shown_rows(output) for part in outputs for output in part if isinstance(output, ResultRows)]
     return Ran(
         [row for part in rows for row in part],
         [[output for output in part if isinstance(output, Complete)] for part in outputs],
@@ -138,7 +138,7 @@ def _certain(outputs: list[Output]) -> list[ResultRow]:
     waiting: list[tuple[int, ResultRow]] = []
     for output in outputs:
         if isinstance(output, ResultRows):
-            waiting += zip(_least_times(output), _shown(output), strict=True)
+            waiting += zip(_least_times(output), shown_rows(output), strict=True)
         elif isinstance(output, Complete):
             bounded = output.windows is None and output.kind is Kind.TIME
             end = output.end if bounded else FOREVER
@@ -282,9 +282,9 @@ def records_of(
     return sent
 
 
-def _progress(promised_ns: int, lost: set[int], late: Mapping[int, int]) -> Progress:
+def _progress(promised_ns: int, lost: set[int], late: Mapping[int, int]) -> NodeProgress:
     taints = (Taint(granule, granule + 1, (Reason.OVERFLOW.value,)) for granule in sorted(lost))
-    return Progress(promised_ns, dict(late), tuple(taints))
+    return NodeProgress(promised_ns, dict(late), tuple(taints))
 
 
 def _send(outbox: Outbox, output: NodeOutput, ending: Ending, sent: list[list[Record]]) -> None:
@@ -337,5 +337,5 @@ def _words(value: Value, strings: tuple[str, ...]) -> list[int]:
     raise TypeError(f"{value!r} is no field of a packet")
 
 
-def _shown(output: ResultRows) -> list[ResultRow]:
+def shown_rows(output: ResultRows) -> list[ResultRow]:
     return [json.loads(line) for line in json_writer(output.schema).write(output.rows)]

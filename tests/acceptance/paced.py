@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 
-from highlevel.graph import Build, build
+from highlevel.build import Build, build
 from highlevel.interface import State, Words
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.plan.nodes import Node, QueryPlan
 from lowmark.wire.records.partials import Origin
@@ -56,7 +56,7 @@ def paced(
                 end = ends.get(stream, seconds[-1])
                 if second > end:
                     continue
-                progress = Progress((second + 1) * NS if second < end else FOREVER)
+                progress = NodeProgress((second + 1) * NS if second < end else FOREVER)
                 ending = Ending.NONE if second < end else Ending.END
                 output = NodeOutput(node.name, feed(node, stream, second), progress)
                 for bucket, sent in outboxes[node.name, stream].take(output, ending):

@@ -33,7 +33,7 @@ from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import Ending
 from lowmark.wire.records.verdicts import Complete, Correction, Reason
 from lowmark.wire.rows.values import FOREVER, INT64_MIN, parse_time
-from tests.acceptance.bucketrun import _shown
+from tests.acceptance.bucketrun import shown_rows
 from tests.naive.compare import differences
 from tests.naive.evaluate import rows_of
 from tests.naive.frames import Spec, frame
@@ -103,7 +103,7 @@ class Seen:
     def take(self, step: int, outputs: Sequence[Output]) -> None:
         for output in outputs:
             if isinstance(output, ResultRows):
-                self.rows += _shown(output)
+                self.rows += shown_rows(output)
                 self.early += [(step, output.window or 0)] * len(output.rows) * output.early
             elif isinstance(output, Complete):
                 self.completes.append(output)
@@ -288,8 +288,26 @@ def test_the_filter_of_the_operating_system_lets_closing_packets_through() -> No
     asked = CONNECTIONS.replace("FROM A", "FROM A WHERE destPort = 443")
     kept = [frame_filter(compile_query(text).stage.nodes)[0] for text in (asked, f"{asked} PUNCTUATE ON conn")]
     assert [None if keep is None else {*fields(keep)} for keep in kept] == [
-        {"destPort"}, {"destPort", "proto", "tcp_flags"},
+        {"destPort"}, {"destPort", "srcPort", "proto", "tcp_flags"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "promised"),
+    [("", 3), ("WHERE srcPort = 40001", 1), ("WHERE destPort > 40001 AND len > 1", 2), ("WHERE proto = 17", 0)],
+)
+def test_connections_that_where_leaves_out_are_not_promised(where: str, promised: int) -> None:
+    """The FIN of a server goes the other way than the packets that are counted."""
+    specs = in_order(BEATS, *(conversation(client, client, client + 5) for client in range(1, 4)))
+    plain = CONNECTIONS.replace("FROM A", f"FROM A {where}")
+    (node,) = compile_query(f"{plain} PUNCTUATE ON conn", streams={"A": 1}, buckets=1).stage.nodes
+    nodes = SourceNodes((node,), stream="A", config=LowLevelConfig(slots=64))
+    nodes.start()
+    outputs = [output for block in blocks(specs, every_second(specs)) for output in nodes.take(block)]
+    assert sum(len(closed.values) for output in outputs for closed in output.closed) == promised
+    seen = run(f"{plain} PUNCTUATE ON conn", [specs], every_second(specs), Random(1))
+    assert not differences(seen.rows, expected(plain, [specs]))
+    assert not seen.reasons
 
 
 def test_nodes_that_take_over_know_what_has_begun_to_close() -> None:

@@ -77,7 +77,7 @@ REFUSED = {
     'SELECT len FROM A WHERE link = "A"': ("there is no field called A", "a text is written 'A'"),
     'SELECT len FROM A WHERE link = "it\'s"': ("there is no field called it's", "a text is written 'it''s'"),
     'SELECT len FROM A WHERE "srcIPP" = srcIP': ("there is no field called srcIPP", "did you mean srcIP?"),
-    'SELECT count(*) [RANGE 1 s] FROM A GROUP BY "src IP"': ("there is no field called src IP", "In double quotes"),
+    'SELECT count(*) [RANGE 1 s] FROM A GROUP BY "src IP"': ("there is no field called src IP", "Double quotes hold"),
     'SELECT len FROM A WHERE len = "10.0.0.1"': ("a number cannot be compared with an address", ""),
     'SELECT len FROM A WHERE srcIP = "10.0.0.0/8"': ("a prefix can stand behind IN only", "IN"),
     'SELECT len FROM A WHERE A."10.0.0.1" = srcIP': ("there is no field called 10.0.0.1", ""),

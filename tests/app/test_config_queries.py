@@ -12,7 +12,7 @@ from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import MOST_EXCHANGING, plan_queries, topics_of
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.compile import compile_query
-from lowmark.query.options import Limits, Names
+from lowmark.query.options import Limits, Vocabulary
 from lowmark.query.plan.nodes import Counted
 
 HEAD = """
@@ -134,9 +134,9 @@ def test_a_query_that_ends_is_none_of_a_job(tmp_path: Path) -> None:
 def test_names_of_columns_are_no_part_of_the_plan(tmp_path: Path) -> None:
     """So a job takes other ones on its checkpoint."""
     config = load(tmp_path, ALONE)
-    assert config.queries["alone"].names is Names.LOWMARK
+    assert config.queries["alone"].names is Vocabulary.LOWMARK
     named = load(tmp_path, ALONE + 'names = "ecs"')
-    assert named.queries["alone"].names is Names.ECS
+    assert named.queries["alone"].names is Vocabulary.ECS
     assert plan_digests(plan_queries(named)) == plan_digests(plan_queries(config))
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lowmark.app.failures import failure_of
+from lowmark.app.exit_codes import failure_of
 from lowmark.app.health import living
 from lowmark.app.process_metrics import ThreadMetrics
 from lowmark.helpers import Backoff, Helper, HelperEnded

@@ -20,9 +20,9 @@ from lowmark.app.kafka.jars import (
     LOCKFILE,
     SETS,
     SPARK_KAFKA,
+    JarCoordinates,
     JarSet,
     Lock,
-    Module,
     fetch,
     kept,
     obtain,
@@ -33,7 +33,7 @@ from lowmark.app.kafka.java import Java, find_java
 from lowmark.jit.cache_folder import cache_root
 from tests.acceptance.command import lowmark
 
-SMALL = JarSet("small", "a test", (Module("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),))
+SMALL = JarSet("small", "a test", (JarCoordinates("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),))
 POOL = "commons-pool2-2.13.1.jar"
 
 names = st.text("az09_.-", min_size=1, max_size=8)
@@ -218,7 +218,7 @@ def test_ivy_fetches_what_is_locked_into_a_folder_with_odd_letters(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_jar_that_does_not_exist_shows_what_ivy_says(tmp_path: Path) -> None:
-    missing = JarSet("small", "a test", (Module("org.apache.commons", "no-such-thing", "0", transitive=False),))
+    missing = JarSet("small", "a test", (JarCoordinates("org.apache.commons", "no-such-thing", "0", transitive=False),))
     with pytest.raises(EnvironmentNotReady) as caught:
         obtain(missing, cache=tmp_path, lock=small_lock())
     assert any("no-such-thing" in line for line in caught.value.details)

@@ -55,7 +55,7 @@ def test_the_last_windows_of_a_quarantined_query_are_missed(
     monkeypatch.setattr(Left, "signalled", signalled)
     config = load_config(path)
     found = process.run_job(
-        config, queries=None, master=None, until_last=until_last, new_generation=None, progress=lambda _: None
+        config, queries=None, master=None, until_last=until_last, beginning=process.Beginning(), progress=lambda _: None
     )
     assert found == status
 
@@ -70,7 +70,12 @@ def test_a_signal_while_a_query_is_being_quarantined_ends_the_job(
     told: list[str] = []
     assert (
         process.run_job(
-            load_config(path), queries=None, master=None, until_last=False, new_generation=None, progress=told.append
+            load_config(path),
+            queries=None,
+            master=None,
+            until_last=False,
+            beginning=process.Beginning(),
+            progress=told.append,
         )
         == 0
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lowmark.app.capture.scheduling import Scheduling
+from lowmark.app.capture.scheduling import ThreadScheduling
 from lowmark.app.config.file import CaptureSource
 from lowmark.app.errors import StartRefused
 from tests.acceptance.command import lowmark
@@ -39,7 +39,7 @@ def test_a_thread_runs_where_it_is_told_to() -> None:
     chosen = max(usable)
 
     def pinned() -> object:
-        Scheduling(cpu=chosen).apply("tap")
+        ThreadScheduling(cpu=chosen).apply("tap")
         return os.sched_getaffinity(0)
 
     assert in_a_thread(pinned) == {chosen}
@@ -47,16 +47,16 @@ def test_a_thread_runs_where_it_is_told_to() -> None:
 
 
 def test_a_cpu_that_is_not_there() -> None:
-    error = in_a_thread(lambda: Scheduling(cpu=1000).apply("tap"))
+    error = in_a_thread(lambda: ThreadScheduling(cpu=1000).apply("tap"))
     assert "source tap is to run on CPU 1000, which this process may not use" in str(error)
 
 
 def test_a_trial_changes_nothing_here() -> None:
     usable = os.sched_getaffinity(0)
-    Scheduling(cpu=min(usable)).check("tap")
+    ThreadScheduling(cpu=min(usable)).check("tap")
     assert os.sched_getaffinity(0) == usable
     with pytest.raises(StartRefused, match="source tap is to run on CPU 1000"):
-        Scheduling(cpu=1000).check("tap")
+        ThreadScheduling(cpu=1000).check("tap")
 
 
 def test_check_and_capture_refuse_a_cpu_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_check_and_capture_refuse_a_cpu_that_is_not_there(tmp_path: Path, monkey
 @pytest.mark.skipif(os.geteuid() != 0, reason="it takes CAP_SYS_NICE")
 def test_real_time_priority() -> None:
     def urgent() -> object:
-        Scheduling(priority=3).apply("tap")
+        ThreadScheduling(priority=3).apply("tap")
         return os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
 
     found = in_a_thread(urgent)
@@ -94,5 +94,5 @@ def test_real_time_priority() -> None:
 def test_threads_take_the_cpus_in_turn() -> None:
     source = CaptureSource(stream="Main", interface="eth0", fanout=3, cpus=(4, 6), priority=1)
     assert [source.scheduling(member) for member in range(3)] == [
-        Scheduling(4, 1), Scheduling(6, 1), Scheduling(4, 1),
+        ThreadScheduling(4, 1), ThreadScheduling(6, 1), ThreadScheduling(4, 1),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lowlevel.config import LowLevelConfig, LowLevelConfigError, Order
+from lowlevel.config import FlushOrder, LowLevelConfig, LowLevelConfigError
 from lowlevel.node_memory import NodeMemory, table_bytes
 from lowmark.app.capture import table_memory
 from lowmark.app.capture.table_memory import check_tables, usable_bytes
@@ -22,8 +22,8 @@ NODE = compile_query(
 ).stage.nodes[0]
 
 
-@pytest.mark.parametrize("order", Order)
-def test_what_a_table_takes_is_what_is_allocated(order: Order) -> None:
+@pytest.mark.parametrize("order", FlushOrder)
+def test_what_a_table_takes_is_what_is_allocated(order: FlushOrder) -> None:
     config = LowLevelConfig(slots=1 << 14, order=order, output_rows=64)
     memory = NodeMemory(NODE.reduction, config, 0, 0)
     allocated = sum(array.nbytes for array in memory.arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lowlevel.table_pressure import Crowded
-from lowmark.app.capture.table_pressure import Crowding
+from lowmark.app.capture.table_warnings import Crowding
 from lowmark.app.traffic import TrafficSpec, write_capture
 from tests.acceptance.command import lowmark
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app.config.toml_tables import ConfigError, expand, read_table
+from lowmark.app.config.toml_tables import ConfigError, dotted, expand, read_table
 
 
 class Colour(Enum):
@@ -115,3 +116,10 @@ def test_the_hosts_name_is_known_even_where_the_environment_lacks_it(monkeypatch
 @given(st.text().filter(lambda text: "${" not in text))
 def test_text_without_variables_stays_as_it_is(text: str) -> None:
     assert expand(text, "here") == text
+
+
+def test_settings_with_dotted_names_may_be_quoted_or_not():
+    table = tomllib.loads('"spark.a.b" = "1g"\nspark.c.d = 2\nspark.c.e = true\n')
+    assert dotted(table, "job.spark") == {"spark.a.b": "1g", "spark.c.d": "2", "spark.c.e": "true"}
+    with pytest.raises(ConfigError, match=r"job\.spark\.spark\.c: \[1\] is not text"):
+        dotted({"spark": {"c": [1]}}, "job.spark")

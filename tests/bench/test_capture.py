@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.capture.emission import emission, modes
+from bench.capture.hosts import measure_hosts
+from bench.capture.throughput import measure_throughput
 from bench.common.frames import Traffic
-from bench.papers.emission import emission, modes
-from bench.papers.hosts import measure_hosts
-from bench.papers.throughput import measure_throughput
 
 
 def test_a_slow_flush_spreads_what_a_full_one_puts_out_at_once() -> None:

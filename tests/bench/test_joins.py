@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from bench.baselines.merging import Merge
 from bench.baselines.ordered_joins import InputBufferedJoin, OutputBufferedJoin
-from bench.papers.join_order import OPIB, OPOB, measure_bands, measure_delay
-from bench.papers.join_skew import measure_late, measure_skew
+from bench.joins.order import OPIB, OPOB, measure_bands, measure_delay
+from bench.joins.skew import measure_late, measure_skew
 from highlevel.interface import Operator, Words
 from tests.join.harness import Scene, nested_loops, numbers, scenes, send, times
 from tests.operators.harness import Live, Sink, Stored

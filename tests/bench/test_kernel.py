@@ -10,7 +10,7 @@ import pytest
 from bench.common.frames import Traffic
 from bench.host.handmade_kernel import HandMade, compiled_library, differences
 from bench.kernel import _MODES, _TEN, _later, nodes_of, packets_of
-from lowlevel.config import LowLevelConfig, Order
+from lowlevel.config import FlushOrder, LowLevelConfig
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -32,7 +32,7 @@ def test_the_same_rows_in_the_same_order(library: ctypes.CDLL, mode: str, slots:
     )  # fmt: skip
     for traffic in (Traffic(GROUPS), Traffic(GROUPS, zipf=True, version=6)):
         blocks = packets_of(traffic, PACKETS)
-        for queries in (1, 10) if of.order is Order.ANY else (1,):
+        for queries in (1, 10) if of.order is FlushOrder.ANY else (1,):
             assert differences(library, nodes_of(_TEN[:queries]), config, [*blocks, *_later(blocks, 1)]) == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.baselines.buffered_join import BufferedJoin
-from bench.papers.oblivious_figures import (
+from bench.oblivious.figures import (
     measure_buffers,
     measure_latency,
     measure_operator,
@@ -19,8 +19,8 @@ from bench.papers.oblivious_figures import (
     measure_windows,
     oblivious,
 )
-from bench.papers.oblivious_runs import Setting, streams_of
-from bench.papers.scrambled_streams import Change, scrambled_stream, scrambling_of
+from bench.oblivious.runs import Setting, streams_of
+from bench.oblivious.scrambled_streams import Change, scrambled_stream, scrambling_of
 from lowmark.query.optimize.buffer_model import Strategy
 from tests.join.scrambled import Arrival, arrivals, scrambled, scrambling
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.common.answers import Verdict, judge, of_lines
 from bench.peers import dpkt_loop
+from bench.peers.answers import Verdict, judge, of_lines
 from bench.peers.packets import measure_peers
 from bench.peers.programs import PEERS, Contender
 from bench.peers.tally import pcap_head, tally

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.papers.punctuated_figures import Setting, measure_output, measure_promises, measure_state
-from bench.papers.punctuated_streams import Kind, drawn
+from bench.punctuated.figures import Setting, measure_output, measure_promises, measure_state
+from bench.punctuated.streams import Kind, drawn
 
 SMALL = Setting(seconds=24, repeats=1)
 

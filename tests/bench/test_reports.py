@@ -9,7 +9,7 @@ import pytest
 
 import bench
 from bench.common.reports import Figure, spread
-from bench.papers.stated import of_figure
+from bench.common.stated import of_figure
 
 
 def test_a_plot_after_a_figure_says_what_is_stated_of_it_and_what_is_seen(

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.papers import in_order_times, shared_join_times
-from bench.papers.in_order_times import measure_analysis
-from bench.papers.response_times import Costs, bursts_of, pareto_times
-from bench.papers.shared_join_savings import measure_savings
-from bench.papers.shared_join_times import rows_at
+from bench.common.response_times import Costs, bursts_of, pareto_times
+from bench.in_order import times as in_order_times
+from bench.in_order.times import measure_analysis
+from bench.shared_joins import times as shared_join_times
+from bench.shared_joins.savings import measure_savings
+from bench.shared_joins.times import rows_at
 from lowmark.query.plan.joins import Release
 from lowmark.query.plan.shared_joins import SCHEDULES
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.host.ring_model import Service, largest_ring, loss_free_rate
+from bench.capture.ring_model import Service, largest_ring, loss_free_rate
 
 BLOCK = 4
 WINDOW_NS = 1_000_000

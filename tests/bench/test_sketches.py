@@ -12,7 +12,7 @@ from lowmark.query.aggregates.sketches import CELL_ERROR, LEADING_BITS
 
 pytest.importorskip("datasketches", reason="it has wheels for Linux on x86-64 and Python up to 3.13")
 
-from bench.sketches import OURS, measure_sketches
+from bench.sketches.__main__ import OURS, measure_sketches
 
 SIZES = (100, 2_000)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from bench.baselines.buffering import BufferingOperator
-from bench.papers.disorder import BAND, BLOCKS, Case, measure_disorder
-from bench.papers.execution import contenders, measure_execution
-from bench.papers.panes import measure_panes
-from bench.papers.skew import measure_skew
-from bench.papers.strategy_costs import measure_costs
-from bench.papers.strategy_states import measure_states
-from bench.papers.unions import Q8_2, Q8_5, Union, measure_unions
 from bench.shared import measure_shared
+from bench.windows.disorder import BAND, BLOCKS, Case, measure_disorder
+from bench.windows.execution import contenders, measure_execution
+from bench.windows.panes import measure_panes
+from bench.windows.skew import measure_skew
+from bench.windows.strategy_costs import measure_costs
+from bench.windows.strategy_states import measure_states
+from bench.windows.unions import Q8_2, Q8_5, Union, measure_unions
 from highlevel.limits import GroupLimit
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator

@@ -57,8 +57,8 @@ def test_names_and_options() -> None:
     for kind in ("group", "transactional-id"):
         names = [line.split(f"--{kind} ")[1].split() for line in lines if f"--{kind} netops." in line]
         assert [(name, pattern) for name, _, pattern in names] == [
-            ("netops.lowmark.v1.job.watcher", "literal"),
-            ("netops.lowmark.v1.job.watcher.", "prefixed"),  # jobs of some of its queries, and no job watcher2
+            ("netops.lowmark.v1.job.watcher.", "prefixed"),  # its buckets, jobs of some of its queries, no job watcher2
+            ("netops.lowmark.v1.query.", "prefixed"),
         ]
 
 

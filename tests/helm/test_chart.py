@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -39,6 +38,7 @@ from tests.helm.chart import (
     value_comments,
     values_file,
 )  # fmt: skip
+from tests.helm.go_tools import obtain_kube_score
 from tests.helm.tools import HELM_3, HELM_4, Missing, obtain_helm
 
 DIGEST = "sha256:" + "a" * 64
@@ -447,10 +447,19 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("case", ["minimal", "scram", "job-only"])
-def test_kube_score_finds_nothing_else(rendered: Mapping[str, str], case: str, tmp_path: Path) -> None:
-    if (kube_score := shutil.which("kube-score")) is None:
-        pytest.skip("kube-score is not installed")
+@pytest.fixture(scope="module")
+def kube_score() -> Path:
+    try:
+        return obtain_kube_score()
+    except Missing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_kube_score_finds_nothing_else(
+    kube_score: Path, rendered: Mapping[str, str], case: str, tmp_path: Path
+) -> None:
     path = tmp_path / "rendered.yaml"
     path.write_text(rendered[case])
     done = subprocess.run([kube_score, "score", "-o", "ci", str(path)], capture_output=True, text=True, check=False)

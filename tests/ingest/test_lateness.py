@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ingest.columns import Columns
 from ingest.disorder.declarations import DisorderError, Measured, parse_disorder
-from ingest.disorder.lateness import Lateness, Places, behind
 from ingest.disorder.low_watermarks import FIRST_BOUND_NS, NEVER, ClockedLows, arrival_lows
+from ingest.disorder.observed_lateness import Lateness, PlacesLate, behind
 from lowmark.app.traffic import TrafficSpec, write_capture
 from lowmark.wire.frames import BAD_TIME
 from tests.acceptance.command import lowmark
@@ -46,7 +46,7 @@ def jittered(frames: int, most_ns: int, seed: int = 1, start_ns: int = 0) -> np.
 def test_lateness_and_places_are_those_of_the_definition(times: list[int], sizes: list[int]) -> None:
     late = [max(times[: at + 1]) - ts for at, ts in enumerate(times)]
     places = [next(at - i for i in range(at + 1) if times[i] > ts or i == at) for at, ts in enumerate(times)]
-    observed, counted, at = Lateness(), Places(), 0
+    observed, counted, at = Lateness(), PlacesLate(), 0
     newest = np.array(list(accumulate(times, max)), np.int64)
     for size in sizes * 60:
         part = np.array(times[at : at + size], np.int64)

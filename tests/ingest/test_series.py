@@ -14,7 +14,7 @@ import pytest
 
 from ingest.config import FileConfig
 from ingest.disorder.declarations import Ordered, Scan
-from ingest.files.damage import CaptureError
+from ingest.files.errors import CaptureError
 from ingest.files.source import FileSource
 from lowmark.wire.frames import FrameBlock
 from lowmark.wire.rows.values import FOREVER

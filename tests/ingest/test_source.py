@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from ingest.config import FileConfig, Replay
 from ingest.disorder.declarations import Disorder, DisorderError, Ordered, Scan, WithinTime
 from ingest.disorder.low_watermarks import NEVER
-from ingest.files.damage import CaptureError
+from ingest.files.errors import CaptureError
 from ingest.files.source import FileSource
 from ingest.metrics import IngestMetrics
 from lowmark.app.traffic import TrafficSpec, write_capture

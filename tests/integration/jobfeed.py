@@ -18,7 +18,7 @@ from highlevel.progress.outputs import Forward, ResultRows
 from highlevel.progress.records import Arrival, Batch
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Outgoing, Rows
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, topics_of
@@ -26,9 +26,11 @@ from lowmark.query.plan.nodes import Node, QueryPlan, Stage
 from lowmark.wire.kafka.clients import admin, ensure_topics, producer
 from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records import result_rows
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import Origin, PartialBatch
 from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.records.row_checksums import checksum_of
 from lowmark.wire.records.verdicts import Complete
 from lowmark.wire.rows.text import json_writer
 from lowmark.wire.rows.values import FOREVER
@@ -155,7 +157,7 @@ class Feed:
         rows = self._rows(node, pane)
         if "ts" in node.reduction.schema.names:
             self._note(stage, node, source, rows)
-        output = NodeOutput(node.name, rows, Progress(promised))
+        output = NodeOutput(node.name, rows, NodeProgress(promised))
         ending = Ending.END if last else Ending.NONE
         return [(stage, node, partition, record) for partition, record in outbox.take(output, ending)]
 
@@ -243,12 +245,14 @@ class Feed:
         return found
 
     def results(self, plan: QueryPlan) -> dict[int, list[object]]:
-        """What a read_committed consumer sees, in the form of `expected`; completions as if of generation 1."""
+        """What a read_committed consumer sees, in the form of `expected`; completions as if of generation 1.
+        Each completion names the checksum of its rows."""
         topic = Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name
         found: dict[int, list[object]] = {bucket: [] for bucket in range(plan.stage.buckets)}
         reader = Consumer(consumer_options(self._config.kafka, uuid4().hex) | {"enable.partition.eof": True})
         reader.assign([TopicPartition(topic, bucket, 0) for bucket in found])
         ended = 0
+        checksums: dict[int, dict[tuple[int, int | None], int]] = {bucket: {} for bucket in found}
         while ended < len(found):
             message = reader.poll(30)
             assert message is not None
@@ -256,8 +260,18 @@ class Feed:
                 ended += 1
                 continue
             record = decode(message.headers(), message.value(), lambda origin: None)
+            sums = checksums[message.partition()]
+            if isinstance(record, result_rows.ResultRow | result_rows.ResultRowsRecord):
+                place = record.generation, record.early
+                sums[place] = checksum_of(message.value(), sums.get(place, 0))
             if isinstance(record, Complete):
-                found[message.partition()].append(dataclasses.replace(record, generation=1, rosters=()))
+                windows = {None} if record.windows is None else {None, record.windows.first}
+                named = {place: sums.pop(place) for place in list(sums) if place[1] in windows}
+                own = sum(each for (generation, _), each in named.items() if generation == record.generation)
+                # Without windows, a new generation counts rows of the one before, if it leaves them out.
+                assert record.checksum in {each % (1 << 32) for each in (own, sum(named.values()))}, record
+                told = dataclasses.replace(record, generation=1, rosters=(), checksum=None)
+                found[message.partition()].append(told)
             else:
                 found[message.partition()].append(message.value())
         reader.close()

@@ -1,4 +1,4 @@
-"""A job in a process of its own. Run as a script, it can kill itself right before or after a transaction's commit."""
+"""A job in a process of its own. It can be killed right before or after the commit of a bucket's transaction."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,17 +22,26 @@ PATIENCE_S = 500.0
 
 
 class JobProcess:
-    """`die` is `before:N` or `after:N`: with the N-th commit."""
+    """`die` is `before:N` or `after:N`: with the N-th commit of a bucket. `part`: bytes of a part of a batch."""
 
-    def __init__(self, config: Path, *options: str, die: str = "", python_path: str = "") -> None:
-        path = os.pathsep.join(part for part in (python_path, str(_ROOT)) if part)
+    def __init__(self, config: Path, *options: str, die: str = "", python_path: str = "", part: int = 0) -> None:
+        armed = str(Path(__file__).parent / "armed") if die or part else ""
+        path = os.pathsep.join(part for part in (armed, python_path, str(_ROOT)) if part)
+        self._counted = Path(tempfile.mkdtemp()) / "commits"
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(config), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": path, "TEST_DIE": die, "JDK_JAVA_OPTIONS": _COLLECTOR},
+            env={
+                **os.environ,
+                "PYTHONPATH": path,
+                "TEST_DIE": die,
+                "TEST_PART": str(part or ""),
+                "TEST_COUNT": str(self._counted),
+                "JDK_JAVA_OPTIONS": _COLLECTOR,
+            },
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -112,36 +122,12 @@ def await_true(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def _arm(die: str) -> None:
-    """Let the sink's process be killed around its N-th commit."""
-    from highlevel.spark.sink.transaction import TransactionalSink
-
-    moment, _, number = die.partition(":")
-    left = int(number)
-    ask = TransactionalSink._ask
-
-    def deadly(self: TransactionalSink, call: Callable[..., object], *arguments: object) -> object:
-        nonlocal left
-        if getattr(call, "__name__", "") != "commit_transaction":
-            return ask(self, call, *arguments)
-        left -= 1
-        if left == 0 and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        answer = ask(self, call, *arguments)
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
-
-    TransactionalSink._ask = deadly  # type: ignore[method-assign, assignment]
-
-
 def _main() -> int:
     from lowmark.app.config.file import load_config
-    from lowmark.app.failures import failure_of
-    from lowmark.app.job.process import NewGeneration, run_job
+    from lowmark.app.exit_codes import failure_of
+    from lowmark.app.job.process import Beginning, run_job
 
-    if os.environ["TEST_DIE"]:
-        _arm(os.environ["TEST_DIE"])
+    os.environ["TEST_JOB"] = str(os.getpid())
     began = time.monotonic()
 
     def progress(text: str) -> None:
@@ -151,7 +137,11 @@ def _main() -> int:
     try:
         return run_job(
             load_config(Path(sys.argv[1])), queries=None, master=None, until_last="--until-last" in options,
-            new_generation=NewGeneration("--repeat-rows" in options) if "--new-generation" in options else None,
+            beginning=Beginning(
+                "--new-generation" in options,
+                "--repeat-rows" in options,
+                frozenset(options[at + 1] for at, option in enumerate(options) if option == "--release"),
+            ),
             progress=progress,
         )  # fmt: skip
     except Exception as error:

@@ -113,6 +113,8 @@ OWN = {
     "ungated": "SELECT minute, destPort, count(*) FROM Left UNION Main GROUP BY ts/60 AS minute, destPort "
     "HAVING count(*) > 2",
     "top": "SELECT destIP, count(*) AS n [RANGE 10 s] FROM Right GROUP BY destIP ORDER BY n DESC LIMIT 3",
+    "ordered": "CREATE STREAM busy AS SELECT destIP, count(*) AS n [RANGE 10 s] FROM Right GROUP BY destIP; "
+    "SELECT * FROM busy WHERE n > 1 ORDER BY window_end, n DESC",
     "distinct": "SELECT DISTINCT srcIP, destPort [RANGE 20 s, SLIDE 10 s] FROM Right",
     "rows": "SELECT proto, count(*), first(len), max(destIP) AS m [RANGE 50 rows, SLIDE 20 rows, WA row_num] FROM Left "
     "WHERE len > 60 GROUP BY proto",

@@ -18,6 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka.broker import Broker, openness, serve
+from tests.fixtures.service_manager import Told
+from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command
 
 SECONDS = 60.0
@@ -225,19 +227,29 @@ def test_a_broker_that_ends_while_it_starts_shows_its_last_lines(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serving_ends_on_a_signal_with_everything_ended(number: signal.Signals, tmp_path: Path) -> None:
+    """systemd hears of its readiness, and shows it."""
+    manager = Told(tmp_path / "notify", watchdog_s=60)
     code = (
         "import sys; from pathlib import Path; from lowmark.app.kafka.broker import serve\n"
         "serve(Path(sys.argv[1]), port=0, ready=lambda bootstrap: print(bootstrap, flush=True))"
     )
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as server:
+    data, environment = tmp_path / "data", {**os.environ, **manager.environment}
+    command = [sys.executable, "-c", code, data]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stdout is not None
         try:
-            create_topic(server.stdout.readline().strip(), "served")
+            address = server.stdout.readline().strip()
+            create_topic(address, "served")
+            await_true(lambda: "READY=1" in manager.lines)
+            assert [line for line in manager.lines if line.startswith("STATUS=")][
+                -1
+            ] == f"STATUS=broker ready at {address}"
             server.send_signal(number)
             assert server.wait(SECONDS) == 0
         finally:
             server.kill()
-    with Broker(tmp_path) as next_one:
+    manager.close()
+    with Broker(data) as next_one:
         assert "served" in AdminClient({"bootstrap.servers": next_one.bootstrap}).list_topics(timeout=SECONDS).topics
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from lowlevel.source_epochs import EpochWatch
+from lowlevel.source_registration import EpochWatch
 from lowmark.app.capture.process import run_capture
 from lowmark.app.capture.sources import CaptureOptions
 from lowmark.app.config.file import load_config

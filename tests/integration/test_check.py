@@ -87,18 +87,18 @@ def test_rights(path: Path) -> None:
         assert check(path, "--for", "capture") == (0, {})
         assert check(path, "--for", "run")[0] == 1
 
-    dead = f"{prefix_of(config)}dead"  # for which the job commits how far it has come
-    with denied(client, ResourceType.TOPIC, dead, AclOperation.READ):
+    dead = f"{prefix_of(config)}dead"
+    with denied(client, ResourceType.TOPIC, dead, AclOperation.WRITE):
         code, failed = check(path)
         assert (code, list(failed)) == (1, ["rights for lowmark run"])
-        assert failed["rights for lowmark run"].startswith(f"topic {dead}: this user may not READ\n")
+        assert failed["rights for lowmark run"].startswith(f"topic {dead}: this user may not WRITE\n")
 
-    with denied(client, ResourceType.GROUP, f"{prefix_of(config)}job.", AclOperation.READ):
-        code, failed = check(path)
-        assert (code, list(failed)) == (1, ["rights for lowmark run"])
-        assert (
-            f"consumer group {prefix_of(config)}job.lowmark: this user may not READ" in failed["rights for lowmark run"]
-        )
+    for groups in ("job.lowmark.", "query."):  # where it stands how far buckets have come, and whose the queries are
+        with denied(client, ResourceType.GROUP, f"{prefix_of(config)}{groups}", AclOperation.READ):
+            code, failed = check(path)
+            assert (code, list(failed)) == (1, ["rights for lowmark run"])
+            said = f"consumer groups {prefix_of(config)}{groups}…: this user may not READ"
+            assert said in failed["rights for lowmark run"]
 
 
 def test_a_capture_host_needs_neither_java_nor_jars(path: Path) -> None:

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.rosters.roster import Roster
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Rows
-from lowlevel.source_epochs import SourcesLog
+from lowlevel.source_registration import SourcesLog
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.errors import EnvironmentNotReady
@@ -101,7 +101,7 @@ class Hosts:
         for row in rows[:, schema.offset("srcIP") :]:
             row[0], row[2] = 4, 0x0A00_0000 + self._random.randrange(60)
         self.sent[source][pane] = len(rows)
-        output = NodeOutput(self._node.name, rows, Progress(self._node.reduction.pane.start(pane + 1)))
+        output = NodeOutput(self._node.name, rows, NodeProgress(self._node.reduction.pane.start(pane + 1)))
         topic = Topic(TopicKind.PARTIALS, self._stage.fingerprint, self._config.prefix).name
         for partition, record in self._outboxes[source].take(output, Ending.NONE):
             if isinstance(record, Rows):
@@ -281,9 +281,9 @@ def test_one_process_rules_and_epochs_that_begin_again_are_refused_until_they_ar
     with Watchdog(print) as watchdog:
         rulers = [Ruler(config, "lowmark", f"{config.prefix}job", (hosts.plan.stage,), watchdog) for _ in range(2)]
         former, present = rulers
-        former.start(former.base(anew=False), True)
+        former.start(former.base(anew=False), hosts.plan.stage.nodes[0].streams)
         await_true(lambda: former.rosters() != [])
-        present.start(present.base(anew=True), False)
+        present.start(present.base(anew=True), ())
         await_true(lambda: present.rosters() != [])
         assert ask(config, "lowmark", "left", Action.EXCLUDE).startswith("left is excluded from stream Main")
         await_true(lambda: former.helper.failure is not None)

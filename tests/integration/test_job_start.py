@@ -121,7 +121,7 @@ transaction._RETURN_WITHIN_S = {within}
 """
 
 
-def test_a_call_that_never_returns_makes_the_job_not_ready_and_ends_it(broker, tmp_path):
+def test_a_call_that_never_returns_ends_the_job(broker, tmp_path):
     path = write_config(tmp_path, broker, busy=BUSY)
     feed = Feed(load_config(path), seed=13)
     flag = tmp_path / "hang"
@@ -130,21 +130,18 @@ def test_a_call_that_never_returns_makes_the_job_not_ready_and_ends_it(broker, t
         (tmp_path / "sitecustomize.py").write_text(HANGING.format(flag=str(flag), within=within))
         return JobProcess(path, *options, python_path=str(tmp_path))
 
-    with job(1000) as process:
-        url = process.url()
+    with job(5) as process:  # in a worker
+        process.url()
         feed.panes(2)
         await_true(lambda: any(feed.results(feed.plans[0]).values()))
-        assert get(f"{url}/readyz").status == 200
         flag.touch()
         feed.panes(2)
-        await_true(lambda: get(f"{url}/readyz").status == 503)
-        assert "send_offsets_to_transaction" in get(f"{url}/readyz").json["waits for"]
-        told = time.monotonic()
-        process.terminate()
-        assert process.wait() == 0, process.said
-        assert time.monotonic() - told < 35  # it has 25; the rest is for this machine
+        assert process.wait() == 1, process.said
+        said = "a worker process has ended itself: the call send_offsets_to_transaction of Kafka's client took longer"
+        assert said in process.lines[-1]
+        assert "Traceback" not in process.said
 
-    with job(2) as process:
+    with job(2) as process:  # in the driver, which claims the buckets
         assert process.wait() == 1, process.said
     assert "the call send_offsets_to_transaction of Kafka's client took longer than 2 s" in process.said
     assert "Traceback" not in process.said

@@ -207,7 +207,8 @@ def test_a_query_at_its_limit_stops_alone_and_a_new_generation_releases_it(broke
         assert re.search(r"LimitReached in bucket \d+ of stage", said), said
         assert "different (srcIP) in a bucket" in said
         assert f"limits.groups. Raise it ([queries.{name}.limits]" in said
-        assert "start the job once with --new-generation" in said
+        assert "start the job once with --release and its name" in said
+        assert "with --new-generation" in said
     assert "Traceback" not in job.said
     assert exact("sliding")
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from lowlevel.source_epochs import SourcesLog
+from lowlevel.source_registration import SourcesLog
 from lowmark.app.kafka.broker import Broker
 from lowmark.wire.kafka.clients import KafkaSettings
 from lowmark.wire.kafka.topics import Topic, TopicKind

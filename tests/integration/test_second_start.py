@@ -3,24 +3,28 @@ as Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from highlevel.spark.checkpoint import CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused
-from highlevel.spark.opening import carried_on
-from highlevel.spark.sink.transaction import TransactionalSink
+from highlevel.spark.sink.claims import Claims
+from highlevel.spark.sink.token_notes import note_of, note_of_owner
+from highlevel.spark.sink.tokens import restated
+from highlevel.spark.sink.transaction import Note, read_notes
+from highlevel.spark.start_conditions import carried_on
 from lowmark.app.config.file import load_config
-from lowmark.app.config.queries import plan_queries
+from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.check import foresee_job
 from lowmark.app.job.names import job_name
-from lowmark.app.job.process import run_job
+from lowmark.app.job.process import Beginning, run_job
 from lowmark.app.job.start import JobStart
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import transactional_producer
-from lowmark.wire.records.sink_token import Token
 from tests.integration.jobfeed import BUSY, Feed, write_config
 
 pytestmark = pytest.mark.slow
@@ -31,32 +35,40 @@ def test_a_refused_start_leaves_the_healthy_job_alone(broker: str, tmp_path: Pat
     config = load_config(path)
     Feed(config, seed=8)  # makes the topics
     start = JobStart(config, plan_queries(config), job_name(config.job.name, None))
-    sink = TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, Watchdog(lambda why: None))
-    with sink:
-        with CheckpointFolder(start.folder) as folder:
-            checkpoint = carried_on(start.standing(folder, *start.committed()), start.history)
-            folder.write(checkpoint)
-        sink.write([], Token(start.name, checkpoint.id, 1, 7))
+    claims = Claims(config.kafka, 60, Watchdog(lambda why: None))
+    places = start.buckets
+    with CheckpointFolder(start.folder) as folder:
+        checkpoint = carried_on(
+            start.standing(folder, start.written(partial(read_notes, config.kafka), None)), start.history
+        )
+        folder.write(checkpoint)
+    claims.fence([*places.values(), *start.queries.values()])
 
-        def run(where: str) -> str:
-            other = load_config(path)
-            other = replace(other, job=replace(other.job, checkpoint=Path(where)))
-            with pytest.raises(CheckpointRefused) as refused:
-                run_job(
-                    other, queries=None, master=None, until_last=True, new_generation=None, progress=lambda text: None
-                )
-            return str(refused.value)
+    def wrote(batch: int) -> Mapping[str, Note]:
+        token = restated(None, start.name, checkpoint.id, 1)
+        return {place.name: note_of(replace(token, batch=batch)) for place in places.values()}
 
-        assert "is new, but results have been written from checkpoint" in run("elsewhere")
-        assert "has planned no batch after -1, but results have been written up to batch 7" in run("checkpoint")
-        sink.write([], Token(start.name, checkpoint.id, 1, 8))  # it has not been fenced
-        with pytest.raises(CheckpointRefused, match="it is an older copy"):
-            foresee_job(config, plan_queries(config), [start.token_topic])
+    claims.write(wrote(7) | {at.name: note_of_owner(start.owners[query]) for query, at in start.queries.items()})
 
-        # The transaction of a process that has died is not waited for.
-        left = transactional_producer(config.kafka, start.group)
-        left.init_transactions(30)
-        left.begin_transaction()
-        left.produce(start.token_topic, b"half", partition=0)
-        left.flush(30)
-        assert "up to batch 8" in run("checkpoint")
+    def run(where: str, name: str = "lowmark") -> str:
+        other = load_config(path)
+        other = replace(other, job=replace(other.job, checkpoint=where, name=name))
+        with pytest.raises(CheckpointRefused) as refused:
+            run_job(other, queries=None, master=None, until_last=True, beginning=Beginning(), progress=lambda _: None)
+        return str(refused.value)
+
+    assert "is new, but results have been written from checkpoint" in run("elsewhere")
+    assert "has planned no batch after -1, but results have been written up to batch 7" in run("checkpoint")
+    assert "job lowmark writes those of busy. End that job" in run("elsewhere", "rival")
+    claims.write(wrote(8))  # it has not been fenced
+    with pytest.raises(CheckpointRefused, match="it is an older copy"):
+        foresee_job(config, plan_queries(config), [settings.name for settings in topics_of(config, start.plans)])
+
+    # The transaction of a process that has died is not waited for.
+    place = next(iter(places.values()))
+    left = transactional_producer(config.kafka, place.name)
+    left.init_transactions(30)
+    left.begin_transaction()
+    left.produce(place.topic, b"half", partition=0)
+    left.flush(30)
+    assert "up to batch 8" in run("checkpoint")

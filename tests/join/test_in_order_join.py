@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -183,3 +184,23 @@ def test_adaptive_switches_and_back() -> None:
         ways.append(operator.filters(stored.state))
     assert (ways[19], ways[35], ways[55]) == (False, True, False)
     assert sum(a != b for a, b in pairwise(ways)) == 2
+
+
+def test_adaptive_does_not_go_to_and_fro_where_the_load_is_the_limit() -> None:
+    """Rows come by chance, at rates at which the load is just the gain that is asked for."""
+    size, chance = 4096, Random(3)
+    slow, fast = 64 / size, 0.25  # rows a ns
+    plan = replace(
+        plan_of((size, size), False, [("a", "a")], False), in_order=InOrder(cost_ns=0.3 / (size * slow * fast))
+    )
+    stored, operator, sink, step = Live(), InOrderJoinOperator(plan), Sink(), size // 16
+    ways = []
+    for begin in range(0, 60 * size, step):
+        for port, rate in enumerate((slow, fast)):
+            rows = tuple(Tuple(t, t, t % 3, 0.0, 1) for t in range(begin, begin + step) if chance.random() < rate)
+            send(operator, Event(port, rows), stored.state, sink)
+            send(operator, Event(port, ended=(begin + step) // UNIT), stored.state, sink)
+        operator.work(stored.state, sink, 1 << 16)
+        ways.append(operator.filters(stored.state))
+    assert ways[-1]
+    assert operator.switches(stored.state) <= 3

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from highlevel.interface import State
 from highlevel.join import JoinOperator
-from highlevel.join.punctuated import PunctuatedJoinOperator, nodes
+from highlevel.join.punctuated import FreedRows, PunctuatedJoinOperator, nodes
 from highlevel.join.punctuated.nodes import Nodes
 from lowmark.query.parse.syntax import JoinKind
+from lowmark.query.plan import joins as plans
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
@@ -86,7 +87,11 @@ def punctuated(draw: st.DrawFn, lying: bool = False) -> Punctuated:
     size = st.integers(1, 30)
     sizes = (draw(size),) * 2 if tumbling else (draw(size), draw(size))
     columns = draw(st.sampled_from([("a",), ("ip",), ("a", "ip"), ("ip", "a")]))
-    plan = showing_addresses(plan_of(sizes, tumbling, [(name, name) for name in columns], draw(st.booleans())))
+    names = draw(st.permutations([*columns, *draw(st.sampled_from(((), ("f",), ({"a", "ip"} - {*columns}))))]))
+    plan = showing_addresses(plan_of(sizes, tumbling, [(name, name) for name in names], draw(st.booleans())))
+    by = tuple(names.index(name) for name in columns) if len(names) > len(columns) else ()
+    plan = replace(plan, punctuated=plans.Punctuated(by))
+    columns = tuple(plan.promised_keys[0])
     values = {"a": (0, 1, 2), "ip": ADDRESSES}
     keys = [*product(*(values[column] for column in columns))]
     promised: list[dict[tuple[int, ...], int]] = [{}, {}]
@@ -341,6 +346,20 @@ def test_a_later_connection_of_the_same_value_is_untouched() -> None:
     assert kept(operator, state, 1) == [15]
     send(operator, row_of(0, 13, 7), state, sink)
     assert list(times(operator_plan(), sink.matrices)) == [(1, 2), (13, 15)]
+
+
+def test_what_promises_have_freed_is_counted() -> None:
+    """Purged, and kept out; not what has left with its window, and not what breaks a promise."""
+    operator, state, sink = start()
+    for event in (row_of(0, 1, 7), row_of(1, 2, 7), row_of(1, 3, 5), row_of(1, 15, 7)):
+        send(operator, event, state, sink)
+    tell(operator, Said(0, frozenset({(7,)}), 3), ("a",), state, sink)
+    assert operator.freed(state) == (FreedRows("i0", 1, 1, 0), FreedRows("i1", 2, 0, 1))
+    send(operator, row_of(1, 3, 7), state, sink)
+    send(operator, row_of(0, 2, 7), state, sink)
+    assert len(sink.sheds) == 1
+    send(operator, Event(0, ended=4), state, sink)
+    assert operator.freed(state) == (FreedRows("i0", 1, 1, 0), FreedRows("i1", 1, 0, 2))
 
 
 def operator_plan() -> Join:

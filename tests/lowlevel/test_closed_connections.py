@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowlevel.closed_connections import ClosedConnections
 from lowmark.query.plan.closings import CONNECTION, TUPLE, closing_packets
-from lowmark.query.plan.nodes import Closing
+from lowmark.query.plan.nodes import ClosePromises
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.words import Words
 
@@ -30,8 +30,8 @@ class Seen:
     ts: int
 
 
-def closing(fields: tuple[str, ...]) -> Closing:
-    return Closing(fields, fields, LINGER, 100, 100, 0)
+def closing(fields: tuple[str, ...]) -> ClosePromises:
+    return ClosePromises(fields, fields, LINGER, 100, 100, 0)
 
 
 def rows(fields: tuple[str, ...], packets: Sequence[Seen]) -> Words:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.sender import Sender, TopicState
-from lowlevel.source_epochs import EpochWatch, SourcesLog
+from lowlevel.source_registration import EpochWatch, SourcesLog
 from lowlevel.spill import SpillFolder
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable
 from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.sender import Sender
-from lowlevel.source_epochs import EpochWatch, SourcesLog
+from lowlevel.source_registration import EpochWatch, SourcesLog
 from lowmark.helpers import HelperEnded
 from lowmark.wire.kafka.clients import KafkaSettings, SaslMechanism, Secret, SecurityProtocol
 from tests.fixtures.sasl import PASSWORD, USER, sasl_broker

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowlevel.config import LowLevelConfig
-from lowlevel.node import NodeOutput, Progress, SourceNodes
+from lowlevel.node import NodeOutput, NodeProgress, SourceNodes
 from lowlevel.outbox import Outbox, Rows
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import MAX_BATCH_BYTES, Origin, PartialBatch
@@ -118,7 +118,7 @@ def matrix(panes: list[int]) -> Words:
 def test_large_outputs_are_split_before_they_are_numbered() -> None:
     outbox = Outbox(DETAILED, ORIGIN, 1)
     received = Received(1)
-    sent = list(outbox.take(NodeOutput("detailed", matrix([3] * 60_000), Progress(4 * SECOND))))
+    sent = list(outbox.take(NodeOutput("detailed", matrix([3] * 60_000), NodeProgress(4 * SECOND))))
     for partition, record in sent:
         received.take(partition, to_wire(record))
     assert len(sent) > 5
@@ -129,7 +129,7 @@ def test_a_promise_over_very_many_granules_is_made_in_steps() -> None:
     outbox = Outbox(DETAILED, ORIGIN, 2)
     received = Received(2)
     granules = list(range(0, 100_000, 5))
-    for partition, record in outbox.take(NodeOutput("detailed", matrix(granules), Progress(FOREVER)), Ending.END):
+    for partition, record in outbox.take(NodeOutput("detailed", matrix(granules), NodeProgress(FOREVER)), Ending.END):
         received.take(partition, to_wire(record))
     assert all(received.ended)
     assert all(sorted(accounts) == granules for accounts in received.accounts)
@@ -141,9 +141,9 @@ def test_what_finds_no_room_is_given_up_before_it_is_numbered_and_said() -> None
     sent = [record for _, record in outbox.take(NodeOutput("detailed", matrix([1, 1, 2])))]
     full = True
     sent += [record for _, record in outbox.take(NodeOutput("detailed", matrix([2, 2, 2, 3])))]
-    sent += [record for _, record in outbox.take(NodeOutput("detailed", matrix([]), Progress(3 * SECOND)))]
+    sent += [record for _, record in outbox.take(NodeOutput("detailed", matrix([]), NodeProgress(3 * SECOND)))]
     full = False
-    sent += [record for _, record in outbox.take(NodeOutput("detailed", matrix([]), Progress(FOREVER)), Ending.END)]
+    sent += [record for _, record in outbox.take(NodeOutput("detailed", matrix([]), NodeProgress(FOREVER)), Ending.END)]
     assert [record.sequence for record in sent] == [0, 1, 2]
     assert [isinstance(record, Rows) for record in sent] == [True, False, False]
     accounts = [
@@ -159,7 +159,7 @@ def test_what_finds_no_room_is_given_up_before_it_is_numbered_and_said() -> None
 def test_losses_at_the_source_are_said_to_every_partition() -> None:
     outbox = Outbox(DETAILED, ORIGIN, 3)
     taint = Taint(2, 9, ("dropped",), dropped=3)
-    progress = Progress(5 * SECOND, {4: 2}, (taint,))
+    progress = NodeProgress(5 * SECOND, {4: 2}, (taint,))
     records = [record for _, record in outbox.take(NodeOutput("detailed", matrix([]), progress))]
     for record in records:
         assert isinstance(record, Punctuation)

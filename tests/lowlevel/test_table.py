@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowlevel.config import Flush, LowLevelConfig, Order
+from lowlevel.config import Flush, FlushOrder, LowLevelConfig
 from lowlevel.kernel.codegen.assemble import Build
 from lowlevel.kernel.codegen.table_insert import CACHE_LINE, slot_words
 from lowlevel.kernel.row_form import RowForm
-from lowlevel.node import NodeOutput, Progress, SourceNodes
+from lowlevel.node import NodeOutput, NodeProgress, SourceNodes
 from lowmark.query.expr.expressions import Literal, Named, Op
 from lowmark.query.plan.nodes import FoldOp, Node, Pane
 from lowmark.wire.frames import Flaw, FrameBlock
@@ -114,7 +114,7 @@ configs = st.builds(
     flush=st.sampled_from(Flush),
     flush_within_ns=st.sampled_from([0, SECOND // 10, SECOND]),
     flush_panes=st.integers(1, 3),
-    order=st.sampled_from(Order),
+    order=st.sampled_from(FlushOrder),
     output_rows=st.sampled_from([64, 100, 4096]),
 )
 
@@ -221,14 +221,14 @@ def test_merged_partials_are_the_groups(
     stream: list[Packet], cuts: list[int], config: LowLevelConfig, seed: int, build: Build
 ) -> None:
     if build is Build.CHECKED:
-        config = replace(config, order=Order.ANY)  # of the other order one kernel is compiled in this build, below
+        config = replace(config, order=FlushOrder.ANY)  # of the other order one kernel is compiled in this build, below
     nodes = started(config, seed, build)
     audit = Audit(nodes, config)
     taken = 0
     for frames in blocks(stream, cuts):
         audit.take(nodes.take(frames))
         taken += len(frames)
-        if config.order is Order.ANY:
+        if config.order is FlushOrder.ANY:
             out = merged_rows(FIRSTS.reduction, audit.rows["firsts"])
             assert out.keys() == expected(FIRSTS, stream[:taken], 3).keys(), "a group's first tuple has left"
     audit.take(nodes.finish())
@@ -270,7 +270,7 @@ def test_late_tuples_are_counted_by_granule_and_never_merged(
 @given(
     stream=st.lists(packets, max_size=200).map(lambda stream: sorted(stream, key=lambda packet: packet.ts)),
     cuts=st.lists(st.integers(0, 400), max_size=5),
-    config=configs.map(lambda config: replace(config, order=Order.PRESERVED)),
+    config=configs.map(lambda config: replace(config, order=FlushOrder.PRESERVED)),
     seed=st.integers(0, 2**32),
 )
 @settings(deadline=None, max_examples=80)
@@ -290,7 +290,7 @@ def test_preserved_order_is_that_of_the_panes(
 @pytest.mark.slow
 def test_preserved_order_stays_within_its_arrays() -> None:
     stream = [Packet(place * SECOND // 40, place % 13, 0, (place % 3, 80), 1) for place in range(800)]
-    config = LowLevelConfig(slots=4, order=Order.PRESERVED, output_rows=64)
+    config = LowLevelConfig(slots=4, order=FlushOrder.PRESERVED, output_rows=64)
     nodes = SourceNodes([PLAIN], stream="Main", config=config, build=Build.CHECKED)
     nodes.start()
     outputs = [output for frames in blocks(stream, [100]) for output in nodes.take(frames)]
@@ -441,7 +441,7 @@ def test_an_empty_block_may_bring_progress() -> None:
     assert set(audit.promised.values()) == {FOREVER}
 
 
-def told(outputs: Iterable[NodeOutput], name: str = "plain") -> Progress | None:
+def told(outputs: Iterable[NodeOutput], name: str = "plain") -> NodeProgress | None:
     """The one progress of a node; None: there is none."""
     found = [output.progress for output in outputs if output.node == name and output.progress is not None]
     assert len(found) < 2
@@ -498,7 +498,7 @@ def test_late_tuples_of_very_many_granules_do_not_wait_for_a_promise_that_may_ne
     frames = block(
         [packet.frame for packet in behind], ts=[packet.ts for packet in behind], low=[low] * 5_000, low_after=low
     )
-    assert told(nodes.take(frames)) == Progress(low, dict.fromkeys(range(5_000), 1))
+    assert told(nodes.take(frames)) == NodeProgress(low, dict.fromkeys(range(5_000), 1))
 
 
 @pytest.mark.parametrize("how", ["stop", "heartbeat", "let go"])
@@ -518,7 +518,9 @@ def test_what_was_noted_last_is_told_though_nothing_more_is_promised(how: str) -
         "let go": lambda: nodes.let_go([]),
     }
     progress = told(ways[how]())
-    assert progress == Progress(5 * SECOND, {2: 7}, (Taint(5, 7, ("dropped",), dropped=2), Taint(3, 10, ("clock",))))
+    assert progress == NodeProgress(
+        5 * SECOND, {2: 7}, (Taint(5, 7, ("dropped",), dropped=2), Taint(3, 10, ("clock",)))
+    )
     assert told(ways[how]()) is None
 
 

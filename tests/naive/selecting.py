@@ -62,9 +62,11 @@ def _selection(select: s.Select, text: str, joined: Joined) -> Table:
 
 
 def _in_order(select: s.Select, outputs: Sequence[Output], joined: Joined) -> Joined:
-    """ORDER BY over a whole stream; ties by arrival."""
+    """ORDER BY over a whole stream; ties by arrival, or by the columns shown where rows have none."""
     aliases = {o.name.casefold(): o.expression for o, i in zip(outputs, select.items, strict=False) if i.alias}
     rows = list(joined.rows)
+    if select.order_by and joined.arrivals is None:
+        rows.sort(key=lambda row: [order(evaluate(output.expression, row)) for output in outputs])
     for item in reversed(select.order_by):
         by = _resolved(item.expression, joined, aliases, alias_wins=True)
         rows.sort(key=lambda row, e=by: order(evaluate(e, row)), reverse=item.descending)

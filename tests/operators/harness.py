@@ -144,8 +144,8 @@ class Stored:
 
     @property
     def kept(self) -> list[str]:
-        """The space of each piece that is written."""
-        return [space for space, _ in self._bytes.pieces]
+        """The space of each piece that is written, in as many parts as it has."""
+        return [space.split("#")[0] for space, _ in self._bytes.pieces if space]
 
 
 class Live:

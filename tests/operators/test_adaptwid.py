@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.strategies.adaptwid_switching import COSTS, Costs, Mode, mode_space
+from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts, Mode, mode_space
 from lowmark.query.options import Strategy
 from lowmark.query.windows.window import Window, WindowKind
 from tests.operators.harness import axis, plans
@@ -41,7 +41,7 @@ def test_a_group_becomes_eager_and_lazy_again() -> None:
 @pytest.mark.parametrize(("size", "slide"), [(12, 5), (21, 2), (16, 5)])
 def test_a_group_that_is_always_there_becomes_eager_once(size: int, slide: int) -> None:
     """Wherever between two looks that was: in how many panes it showed before then is known from the panes."""
-    stream = Stream(Strategy.ADAPT, Window(WindowKind.SLIDING, size, slide, axis(1)), Costs(least=1))
+    stream = Stream(Strategy.ADAPT, Window(WindowKind.SLIDING, size, slide, axis(1)), HoldingCosts(least=1))
     seen = []
     for _ in range(120):
         stream.pane([1, 2])
@@ -63,7 +63,7 @@ def test_dense_groups_are_held_as_wid_holds_them() -> None:
 def test_groups_that_are_always_there_take_no_more_than_lazily(size: int, slide: int) -> None:
     """What is known of an eager group counts: it is a state, too."""
     window = Window(WindowKind.SLIDING, size, slide, axis(1))
-    adapt, lazy = (Stream(Strategy.ADAPT, window, costs) for costs in (COSTS, Costs(aggr=10**6)))
+    adapt, lazy = (Stream(Strategy.ADAPT, window, costs) for costs in (COSTS, HoldingCosts(aggr=10**6)))
     held = []
     for _ in range(4 * size):
         for stream in (adapt, lazy):
@@ -108,7 +108,7 @@ def test_the_mode_is_the_same_from_bytes(shown: list[tuple[int, int]], gone: int
 
 def test_groups_are_looked_at_while_a_source_is_behind() -> None:
     """No promise comes, and panes pile up: when what is buffered has doubled, dense groups go into their windows."""
-    stream, lazy = (Stream(Strategy.ADAPT, FINE, costs) for costs in (Costs(least=50), Costs(aggr=10**6)))
+    stream, lazy = (Stream(Strategy.ADAPT, FINE, costs) for costs in (HoldingCosts(least=50), HoldingCosts(aggr=10**6)))
     for _ in range(200):
         stream.pane(range(1, 20), promised=False)
         lazy.pane(range(1, 20), promised=False)

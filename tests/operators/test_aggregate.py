@@ -15,7 +15,7 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.interface import Words
 from highlevel.operators.aggregate import AggregateOperator
-from highlevel.strategies.adaptwid_switching import COSTS, Costs
+from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts
 from lowmark.query.plan.nodes import Aggregate
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.verdicts import Reason
@@ -130,7 +130,9 @@ def with_pane(groups: Words, pane: int) -> Words:
     return rows
 
 
-def run(planned: Plans, arrivals: list[Row], state: Live | Stored, draw: st.DrawFn, costs: Costs = COSTS) -> Sink:
+def run(
+    planned: Plans, arrivals: list[Row], state: Live | Stored, draw: st.DrawFn, costs: HoldingCosts = COSTS
+) -> Sink:
     sink = Sink()
     reduce, operator = planned.reduce, AggregateOperator(planned.aggregate, costs=costs)
     layout = Layout(

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from highlevel.graph import build
+from highlevel.build import build
 from highlevel.interface import Words
 from highlevel.limits import GroupLimit, LimitReached
-from highlevel.operators import extents
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.operators.crowded_aggregate import CrowdedAggregateOperator
-from highlevel.operators.number import NumberOperator
-from highlevel.operators.partitioned_rows import PartitionedRowsOperator
-from highlevel.operators.slide_by_tuple import SlideByTupleOperator
+from highlevel.operators.row_windows import extents
+from highlevel.operators.row_windows.number import NumberOperator
+from highlevel.operators.row_windows.partitioned_rows import PartitionedRowsOperator
+from highlevel.operators.row_windows.slide_by_tuple import SlideByTupleOperator
+from highlevel.state import MemoryState
 from lowmark.query.bind.relations import Turn
 from lowmark.query.expr.expressions import Named
 from lowmark.query.plan.nodes import Aggregate, Counted, Number, Pane, Reduce, SlideByTuple
@@ -275,6 +276,21 @@ class Figure67:
         kept = self._starts.get(last, self._ends.get(last, 0))
         self._starts = {w: pa for w, pa in self._starts.items() if w >= bound}
         self._ends = {w: pa for w, pa in self._ends.items() if w >= bound} | {last: kept}
+
+
+def test_windows_that_share_bins_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that one window of several has at its edge alone does not come behind the later windows."""
+    monkeypatch.setattr(extents, "_LONG", 2)
+    made = plans([AskedCall("count")], ("link",), Window(WindowKind.SLIDING, 9, 1, axis(1)))
+    crowded, state, sink = CrowdedAggregateOperator(made.aggregate), MemoryState(), Sink()
+    links = [(ts, 0) for ts in range(40)] + [(ts, 1) for ts in range(0, 40, 11)]
+    arrivals = [dict(zip(TUPLE.names, (ts, 0, 1, None, 0.0, 0, None, None, link), strict=True)) for ts, link in links]
+    rows = reduced(made.reduce, matrix(TUPLE, [[row[name] for name in TUPLE.names] for row in arrivals]))
+    crowded.on_batch(0, rows, state, sink)
+    crowded.on_promise(0, panes_ended(FOREVER), state, sink)
+    ends = [row["window_end"] for part in sink.matrices for row in values(made.aggregate.output, part)]
+    assert ends == sorted(ends)
+    assert ends.count(12) == 2  # both links
 
 
 @given(st.integers(1, 12), small, small, arriving, asked, st.data())

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from highlevel.graph import build
+from highlevel.build import build
 from highlevel.interface import Words
 from highlevel.operators.distinct import DistinctOperator
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.operators.finish import FinishOperator
-from highlevel.operators.number import NumberOperator
+from highlevel.operators.row_windows.number import NumberOperator
 from highlevel.state import MemoryState
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op
 from lowmark.query.plan.nodes import Finish, Number, Order, Total

@@ -14,7 +14,7 @@ from highlevel.groups.layout import Layout
 from highlevel.groups.state import ONLY, running_space, tables_space
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.state import MemoryState
-from highlevel.strategies.adaptwid_switching import COSTS, Costs, mode_space
+from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts, mode_space
 from highlevel.strategies.holding import holding_windows
 from highlevel.strategies.paned import Panes
 from highlevel.strategies.wid import Windows
@@ -26,7 +26,7 @@ from tests.operators.harness import TUPLE, AskedCall, Live, Plans, Sink, Stored,
 from tests.operators.test_aggregate import CALLS, SUMS, check, rows_of, run, tuples
 from tests.wire.strategies import matrix
 
-RESTLESS = Costs(tup=4, back=10**6, least=1)
+RESTLESS = HoldingCosts(tup=4, back=10**6, least=1)
 """Groups soon become eager, and lazy again whenever they are looked at."""
 
 COUNT = (AskedCall("count"), AskedCall("sum", ("len",)))
@@ -92,7 +92,7 @@ def test_doubles_of_one_value_are_one_group(strategy: Strategy) -> None:
     rows, found = matrix(TUPLE, [list(row.values()) for row in rows_of(drawn)]), []
     for way in (strategy, Strategy.PANED):
         planned, sink = planned_as(way, COUNT, ("ratio",), Window(WindowKind.SLIDING, 6, 2, axis(1))), Sink()
-        operator, state = AggregateOperator(planned.aggregate, costs=Costs(least=9)), Stored()
+        operator, state = AggregateOperator(planned.aggregate, costs=HoldingCosts(least=9)), Stored()
         operator.on_batch(0, reduced(planned.reduce, rows), state.state, sink)
         state.again()
         operator.on_promise(0, panes_ended(FOREVER), state.state, sink)
@@ -117,7 +117,7 @@ def test_wid_holds_many_windows_in_few_pieces_and_lets_go_of_those_that_are_out(
 class Stream:
     """Tuples of hosts, pane after pane of one unit, into an operator whose state can be counted."""
 
-    def __init__(self, strategy: Strategy, window: Window, costs: Costs = COSTS) -> None:
+    def __init__(self, strategy: Strategy, window: Window, costs: HoldingCosts = COSTS) -> None:
         planned = planned_as(strategy, COUNT, ("host",), window)
         plan = planned.aggregate
         self._operator = AggregateOperator(plan, costs=costs)
@@ -162,7 +162,7 @@ def test_under_a_flood_of_groups_of_one_packet_the_state_is_that_of_lazy() -> No
     """Spoofed sources: groups that never come again, beside some that always do."""
     window = Window(WindowKind.SLIDING, 10, 2, axis(1))
     regular, new = list(range(1, 41)), iter(range(10_000, 10**6))
-    lazily = Costs(aggr=10**6)
+    lazily = HoldingCosts(aggr=10**6)
     streams = {
         "lazy": Stream(Strategy.ADAPT, window, lazily), "adapt": Stream(Strategy.ADAPT, window),
         "wid": Stream(Strategy.WID, window), "paned": Stream(Strategy.PANED, window),

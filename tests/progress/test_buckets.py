@@ -10,7 +10,7 @@ from highlevel.progress.driver import BucketDriver
 from highlevel.progress.records import Arrival, Batch
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
-from lowlevel.node import NodeOutput, Progress
+from lowlevel.node import NodeOutput, NodeProgress
 from lowlevel.outbox import Outbox, Rows
 from lowmark.query.compile import compile_query
 from lowmark.wire.records.partials import Origin
@@ -49,7 +49,7 @@ def test_all_buckets_announce_the_same_windows(packets: list[tuple[int, int]], p
                 row[schema.offset(name)] = value
         until = FOREVER if bound is None else bound // pane_s * pane_s * SECOND
         ending = Ending.END if bound is None else Ending.NONE
-        for partition, record in outbox.take(NodeOutput(node.name, rows, Progress(until)), ending):
+        for partition, record in outbox.take(NodeOutput(node.name, rows, NodeProgress(until)), ending):
             if isinstance(record, Rows):
                 drivers[partition].take(
                     Batch(record.origin, record.sequence, record.rows, record.tuples), Arrival(record.sequence)

@@ -305,7 +305,7 @@ def test_an_excluded_source_is_not_waited_for_and_said_to_be_missing():
 
 def test_a_retired_stage_says_so_and_takes_nothing_more():
     a = Sender("a")
-    outcome = run_live(finite([Retirement("job", FINGERPRINT), a.batch({5: 1}), a.end()]), [TUMBLING], ONE)
+    outcome = run_live(finite([Retirement("job", FINGERPRINT, 2), a.batch({5: 1}), a.end()]), [TUMBLING], ONE)
     assert outcome.retired
     assert outcome.outputs == ()
 
@@ -314,7 +314,7 @@ def test_a_retired_stage_says_so_and_takes_nothing_more():
 def test_a_retired_stage_stays_retired(cut):
     """Its state is dropped; what comes later must not begin it anew."""
     a = Sender("a")
-    records = [a.batch({5: 1}), a.promise(6), Retirement("job", FINGERPRINT), a.batch({6: 1}), a.promise(8), a.end()]
+    records = [a.batch({5: 1}), a.promise(6), Retirement("job", FINGERPRINT, 2), a.batch({6: 1}), a.promise(8), a.end()]
     outcomes = run(finite(records), [TUMBLING], ONE, [cut] if cut else [])
     assert shown(completes(outcomes)) == [(5, 5, 1, 1, [])]
     assert outcomes[-1].retired

@@ -9,7 +9,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.progress.joint_promises import JointPromises, joint_promises
+from highlevel.progress.promises.joint import JointPromises, joint_promises
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
 from lowmark.wire.rows.value_sets import ValueSet

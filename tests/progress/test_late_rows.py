@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.graph import build
+from highlevel.build import build
 from highlevel.interface import Words
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Outcome

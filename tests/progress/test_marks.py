@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from highlevel.graph import build
+from highlevel.build import build
 from highlevel.interface import Operator, Out, State, Words
 from highlevel.join import JoinOperator
 from highlevel.join.marks import JoinMarks
@@ -65,6 +65,7 @@ WINDOWED = (
     "SELECT srcIP, count(*) AS c [RANGE 10 s, WA ts] FROM A GROUP BY srcIP ORDER BY c DESC, srcIP LIMIT 1",
     "SELECT sum(row_num) AS s [RANGE 10 s, WA ts] FROM A",
     f"SELECT * FROM {INNER.format('A')} UNION {INNER.format('B')}",
+    f"SELECT * FROM {INNER.format('A')} ORDER BY window_end, c DESC",
     f"SELECT count(*) AS c [RANGE 10 s, WA x.ts] FROM {THREE}",
     f"SELECT count(*) AS c, sum(y.len) AS s [RANGE 6 s, WA x.ts] FROM {EQUAL}",
 )

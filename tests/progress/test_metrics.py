@@ -48,6 +48,7 @@ class Report:
     heard: dict[str, int] = field(default_factory=dict)
     state_bytes: int = 0
     buffers: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
+    freed: list[tuple[str, str, int, int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -119,6 +120,14 @@ def test_buffers_of_joins_are_those_of_all_buckets():
     assert job.shown("join_accuracy_ratio", query="q") == 0.95
     job.metrics.micro_batch([Report(2, buffers=[("empty", "A", 0, 0, 0, 0)])], 0.1)
     assert job.shown("join_accuracy_ratio", query="empty") == 1
+
+
+def test_what_promises_free_in_joins_is_of_all_buckets():
+    job = Job()
+    job.metrics.micro_batch([Report(0, freed=[("q", "A", 10, 4, 100)]), Report(1, freed=[("q", "A", 5, 3, 7)])], 0.1)
+    job.metrics.micro_batch([Report(1, freed=[("q", "A", 6, 0, 9)])], 0.1)
+    names = "rows_kept", "values_promised", "rows_freed_total"
+    assert [job.shown(f"join_{name}", query="q", input="A") for name in names] == [16, 4, 109]
 
 
 def test_the_phases_of_a_batch_add_up():

@@ -8,7 +8,7 @@ import pytest
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward
-from highlevel.progress.reach import Reach
+from highlevel.progress.promises.reach import Reach
 from highlevel.progress.records import Arrival, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState

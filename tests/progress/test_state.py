@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.interface import Space
-from highlevel.progress.frontier import Frontier
+from highlevel.piece_directory import Directory
 from highlevel.progress.granules import granule_of_time, promised_granule
+from highlevel.progress.promises.frontier import Frontier
 from highlevel.rosters.roster import Member, Roster
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState, ScopedState, StateRefused
 from highlevel.verdicts.marks import Mark, Marks
@@ -21,16 +25,68 @@ from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, NEVER
 from tests.progress.harness import Sender
 
+
+def together(parts: Sequence[list[int]]) -> list[int]:
+    return [number for part in parts for number in part]
+
+
 LISTS: Space[list[int]] = Space("lists", bytes, list)
-OTHERS: Space[list[int]] = Space("others", bytes, list)
+OTHERS: Space[list[int]] = Space("others", bytes, list, together)
+
+
+class Log:
+    """Takes lines at its end, and tells those that are new."""
+
+    def __init__(self, lines: Sequence[int]) -> None:
+        self.lines, self.told = list(lines), len(lines)
+
+    def news(self) -> Log | None:
+        told, self.told = self.told, len(self.lines)
+        return Log(self.lines[told:]) if told <= len(self.lines) else None
+
+
+LOGS: Space[Log] = Space(
+    "logs", lambda log: bytes(log.lines), lambda data: Log([*data]),
+    lambda parts: Log(together([part.lines for part in parts])), Log.news,
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["append", "append", "take", "replace", "drop"]), st.booleans()), max_size=40)
+)
+def test_a_piece_that_tells_its_news_is_stored_as_it_is(steps):
+    """Whether it grows, loses lines, is replaced or leaves, in one micro-batch or another."""
+    store, lines = MemoryByteStore(), list[int]()
+    state = PiecewiseState(store, "beef")
+    for number, (step, ends) in enumerate(steps):
+        log = state.get(LOGS, 1) or Log([])
+        if step == "drop":
+            state.drop(LOGS, 1)
+            lines = []
+        else:
+            if step == "replace":
+                log, lines = Log([]), []
+            if step == "take" and lines:
+                del log.lines[0], lines[0]
+                log.told = 1 << 30
+            else:
+                log.lines.append(number)
+                lines.append(number)
+            state.put(LOGS, 1, log)
+        if ends:
+            state.commit()
+            state = PiecewiseState(store, "beef")
+        found = state.get(LOGS, 1)
+        assert ([] if found is None else found.lines) == lines
+
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "drop", "change", "commit", "reopen"]),
+        st.sampled_from(["put", "drop", "change", "commit", "reopen", "add", "add", "add and reopen"]),
         st.sampled_from([LISTS, OTHERS]),
         st.integers(-3, 3),
     ),
-    max_size=30,
+    max_size=60,
 )
 
 
@@ -48,14 +104,42 @@ def test_pieces_over_bytes_are_those_of_live_objects(steps):
             elif step == "change" and (piece := target.get(space, key)) is not None:
                 piece.append(number)
                 target.put(space, key, piece)
-        if step in ("commit", "reopen"):
+            elif step.startswith("add"):
+                part = target.part(OTHERS, key)
+                part = [] if part is None else part
+                part.append(number)
+                target.add(OTHERS, key, part)
+        if step in ("commit", "reopen", "add and reopen"):
             state.commit()
-        if step == "reopen":
+        if step.endswith("reopen"):
             state = PiecewiseState(store, "beef")
         for each in (LISTS, OTHERS):
             assert state.keys(each) == live.keys(each) == sorted(live.keys(each))
             assert state.keys(each, 1) == [key for key in live.keys(each) if key < 1]
             assert [state.get(each, key) for key in range(-3, 4)] == [live.get(each, key) for key in range(-3, 4)]
+
+
+def test_a_space_reads_the_version_before_and_writes_its_own():
+    store = MemoryByteStore()
+    first = PiecewiseState(store, "beef")
+    for key in (1, 2):
+        first.put(LISTS, key, [key])
+    first.commit()
+
+    def later(version):
+        turned = replace(LISTS, encode=lambda of: bytes(of[::-1]), decode=lambda of: [*of[::-1]])
+        return replace(turned, version=version, before=list)
+
+    for expected in ([1], [1, 7]):
+        state = PiecewiseState(store, "beef")
+        assert state.get(later(2), 1) == expected
+        state.put(later(2), 1, [1, 7])
+        state.commit()
+    assert PiecewiseState(store, "beef").get(later(2), 2) == [2]
+    with pytest.raises(StateRefused, match=r"lists\) has version 2: this program reads 1"):
+        PiecewiseState(store, "beef").get(LISTS, 1)
+    with pytest.raises(StateRefused, match=r"lists\) has version 1: this program reads 4"):
+        PiecewiseState(store, "beef").get(later(4), 2)
 
 
 def test_a_commit_writes_what_was_put_and_no_more():
@@ -69,13 +153,80 @@ def test_a_commit_writes_what_was_put_and_no_more():
     assert again.commit() == 0
 
 
+class Counting(MemoryByteStore):
+    """How many bytes were read, and how many written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = self.written = 0
+
+    def load(self, space: str, key: int) -> bytes | None:
+        piece = super().load(space, key)
+        self.read += len(piece or b"")
+        return piece
+
+    def store(self, space: str, key: int, piece: bytes) -> None:
+        self.written += len(piece)
+        super().store(space, key, piece)
+
+
+BYTES: Space[bytes] = Space("bytes", bytes, bytes, b"".join)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_keys_are_listed_without_a_look_at_the_pieces(size):
+    store = Counting()
+    state = PiecewiseState(store, "beef")
+    for key in range(400):
+        state.put(BYTES, 1_000 + key, bytes(size))
+    state.commit()
+    assert PiecewiseState(store, "beef").keys(BYTES) == [*range(1_000, 1_400)]
+    assert store.read < 100
+
+
+def test_a_micro_batch_writes_what_is_new_and_not_what_is_held():
+    store, batches, size = Counting(), 240, 1_000
+    for number in range(batches):
+        state = PiecewiseState(store, "beef")
+        assert state.part(BYTES, 1) is None
+        state.add(BYTES, 1, bytes([number]) * size)
+        state.commit()
+    assert store.written < 5 * batches * size  # rewriting it all each time would be 120 times
+    assert store.read < 5 * batches * size
+    state = PiecewiseState(store, "beef")
+    assert state.get(BYTES, 1) == b"".join(bytes([number]) * size for number in range(batches))
+    state.drop(BYTES, 1)
+    state.commit()
+    assert [name for name, _ in store.pieces] == [""]
+
+
+@given(st.sets(st.integers(-(2**63), 2**63 - 1), max_size=8), st.sets(st.integers(-9, 9)), st.integers(0, 12))
+def test_a_directory_knows_every_key_and_its_parts_again(any_keys, near, part):
+    directory = Directory()
+    for key in any_keys | near:
+        directory.parts("some").add(key, part)
+    for key in near:
+        directory.parts("some").remove(key, part)
+        directory.parts("more").add(key, part)
+    again = Directory.decode(directory.encode())
+    assert not directory.changed
+    assert again.parts("some").keys() == sorted(any_keys - near)
+    assert again.parts("more").keys() == sorted(near)
+    assert all(again.parts("more").of(key) == [part] for key in near)
+    assert again.encode() == directory.encode()
+
+
 @pytest.mark.parametrize(
     ("stored", "message"),
-    [(b"\0\x07\0\x04beef", "has version 7: this program reads 9"), (b"\0\x09\0\x04cafe", "another stage than beef")],
+    [
+        (b"\0\x07\0\x01\0\x04beef", "has version 7: this program reads 11"),
+        (b"\0\x0b\0\x01\0\x04cafe", "another stage than beef"),
+        (b"\0\x0b\0\x02\0\x04beef", "has version 2: this program reads 1"),
+    ],
 )
 def test_state_of_another_kind_is_refused(stored, message):
     store = MemoryByteStore()
-    store.store("lists", 1, stored)
+    store.store("", 0, stored)
     with pytest.raises(StateRefused, match=message):
         PiecewiseState(store, "beef").get(LISTS, 1)
 

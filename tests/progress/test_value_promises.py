@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.graph import Build, Graph, build
+from highlevel.build import Build, build
+from highlevel.graph import Graph
 from highlevel.interface import MarkOut, Operator, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
+from highlevel.progress.lanes import Lane, Lanes
 from highlevel.progress.outputs import Forward
+from highlevel.progress.promises.lane_values import LaneValues
+from highlevel.progress.promises.values import ValuePromises, in_panes, news, of_all
 from highlevel.progress.records import Arrival, Record
-from highlevel.progress.value_promises import ValuePromises, in_panes, news, of_all
 from highlevel.rosters.roster import Roster
 from highlevel.row_marks import RowMark
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
@@ -25,6 +28,7 @@ from lowmark.query.plan.nodes import Aggregate, Join, Pane, QueryPlan, StepPlan
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import PANE, Origin
 from lowmark.wire.records.punctuations import Bound, LaneLedger, Promise, Punctuation
+from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.value_sets import ValueSet
 from lowmark.wire.rows.values import FOREVER, NEVER
@@ -270,3 +274,60 @@ def test_a_bound_on_the_attribute_is_one_on_panes() -> None:
 def test_equal_sets_have_equal_hashes() -> None:
     assert {ValueSet.of((1, 2)), ValueSet.of(np.array([1, 2]).tolist())} == {ValueSet.of((1, 2))}
     assert ValueSet.of((1, 2)) != ValueSet.of((2, 1))
+
+
+def test_a_micro_batch_writes_what_came_in_it() -> None:
+    """Few pieces, each promise written a few times; what lanes have promised is there again, and leaves with its
+    panes."""
+    store, stored, rounds = MemoryByteStore(), Lanes().encode(), 200
+    written = 0
+    for at in range(rounds):
+        state, lanes = PiecewiseState(store, "stage"), Lanes.decode(stored)
+        values = LaneValues(state, "values", lanes)
+        for source in ("a", "b"):
+            lane, _ = entered(lanes, source, at)
+            promise = about("c", range(10 * at, 10 * at + 10), at + 20)
+            lane.values.take(promise)
+            values.add(lane, promise)
+        values.save()
+        written += state.commit()
+        stored = lanes.encode()
+        assert len(store.pieces) < 10
+    size = sum(map(len, store.pieces.values()))
+    assert written < 10 * size
+    lanes = Lanes.decode(stored)
+    values = LaneValues(PiecewiseState(store, "stage"), "values", lanes)
+    for lane in lanes:
+        assert len(bounds_of([*news(ValuePromises(), lane.values)])) == 10 * rounds
+        lane.promised = rounds + 20
+    state = PiecewiseState(store, "stage")
+    values = LaneValues(state, "values", lanes)
+    assert not any(lane.values for lane in lanes)
+    values.save()
+    state.commit()
+    assert "values" not in {name for name, _ in store.pieces}
+
+
+def test_what_a_lane_has_lost_for_other_promises_does_not_come_back() -> None:
+    store, lanes = MemoryByteStore(), Lanes()
+    many = 1 << 14
+    for at, (values, below) in enumerate([(range(many), 5), (range(many, many + 10), 9)]):
+        state = PiecewiseState(store, "stage")
+        lanes = Lanes.decode(lanes.encode())
+        log = LaneValues(state, "values", lanes)
+        lane, _ = entered(lanes, "a", at)
+        lane.values.take(about("c", values, below))
+        log.add(lane, about("c", values, below))
+        kept = bounds_of([*news(ValuePromises(), lane.values)])
+        log.save()
+        state.commit()
+    again = Lanes.decode(lanes.encode())
+    LaneValues(PiecewiseState(store, "stage"), "values", again)
+    (lane,) = again
+    assert bounds_of([*news(ValuePromises(), lane.values)]) == kept
+
+
+def entered(lanes: Lanes, source: str, number: int) -> tuple[Lane, int | None]:
+    origin = Origin("stage", source, 1, "node")
+    lanes.fence(origin, SourceKind.LIVE)
+    return lanes.enter(origin, number, SourceKind.LIVE)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.bind.equal_times import equal_times
+from lowmark.query.bind.join.equal_times import equal_times
 from lowmark.query.bind.relations import packets
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
@@ -168,11 +168,11 @@ def test_a_hint_chooses_the_algorithm() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.srcIP = B.srcIP", "no equality of the times"),
-        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts/60 = B.ts/60", "no equality of the times"),
-        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts + 1 second = B.ts", "no equality of the times"),
+        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.srcIP = B.srcIP", "needs an equality of the times"),
+        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts/60 = B.ts/60", "needs an equality of the times"),
+        ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts + 1 second = B.ts", "needs an equality of the times"),
         ("A LEFT JOIN B ON A.ts = B.ts", "outer, semi and anti joins have one algorithm"),
-        ("A", "it is of inner joins"),
+        ("A", "it applies to inner joins"),
         ("A, B WHERE A.ts = B.ts ORDER BY ts", "a join with ORDER BY ts"),
     ],
 )
@@ -208,7 +208,7 @@ def test_joins_without_windows_share_nothing() -> None:
     text = "SELECT A.len, B.len FROM A, B WHERE A.ts{0} = B.ts{0}"
     plans = [compile_query(text.format(size), name=f"q{size}") for size in ("/60", "/10")]
     assert shares(plans) == ()
-    with pytest.raises(QueryError, match="schedule says nothing here"):
+    with pytest.raises(QueryError, match="schedule has no effect here"):
         compile_query("SELECT /*+ schedule(lwo) */ A.len FROM A, B WHERE A.ts = B.ts")
 
 
@@ -230,7 +230,7 @@ def test_options_say_how_memory_is_used_and_a_hint_goes_before_them() -> None:
 def test_options_for_joins_that_are_not_there_are_refused() -> None:
     with pytest.raises(QueryError, match="memory, limit_mib of `join` is for inner joins without windows"):
         compile_query("SELECT len FROM A", joins=Joins(memory=Memory.MODEL, limit_mib=1))
-    with pytest.raises(QueryError, match="memory says nothing here"):
+    with pytest.raises(QueryError, match="memory has no effect here"):
         compile_query("SELECT /*+ memory(model) */ A.len FROM A [RANGE 1 s], B [RANGE 1 s] WHERE A.len = B.len")
     with pytest.raises(UnknownInput, match="no input or stream called"):
         compile_query("SELECT A.len, B.len FROM A, B WHERE A.ts = B.ts", joins=Joins(scrambling={"C": 4}))
@@ -254,7 +254,7 @@ def test_explain_predicts_the_rows() -> None:
     assert "45 rows of B" in said  # 20 + 500 · 50 / 1000
     assert "--scrambling" in render(compile_query(text))
     model = render(compile_query(text.replace("SELECT", "SELECT /*+ memory(model) buffer(hybrid) */")))
-    assert "what goes too early makes windows lossy" in model
+    assert "a row dropped too early makes windows lossy" in model
     assert "then on disk" in model
 
 
@@ -275,4 +275,4 @@ def test_what_is_predicted_of_a_join_over_a_join_follows_from_its_inputs() -> No
     assert "30 rows of A, 30 rows of B" in said
     assert f"{30 + 1000:,} rows of J, {5 + 1} rows of C" in said
     unknown = render(compile_query(text, expected=expected, joins=Joins(scrambling={"A": 10, "C": 5})))
-    assert unknown.count("`--scrambling` and `--rate` of each input tell") == 2
+    assert unknown.count("give `--scrambling` and `--rate` of each input") == 2

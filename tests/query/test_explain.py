@@ -232,7 +232,7 @@ def test_what_is_let_go_of_when_idle_is_told() -> None:
     many, each = (
         " ".join(compile_query(sql.format(n), limits=Limits(expire_idle_ns=90 * 10**9)).notes) for n in (3, 1)
     )
-    assert "a (srcIP) without a tuple for more than 90 s of stream time is let go of (expire_idle)" in many
+    assert "a (srcIP) without a tuple for more than 90 s of stream time is dropped (expire_idle)" in many
     assert "lossy: numbering" in many
     assert "without a tuple for more than 90 s" in each
     assert "lossy" not in each

@@ -35,6 +35,11 @@ def test_a_strategy_in_the_text_stands_whatever_the_option_says(strategy: str, o
     assert "as the query asks" in render(plan)
 
 
+def test_a_comma_may_stand_between_hints() -> None:
+    plain, parted = (compile_query(COUNT.format(f"/*+ strategy(wid){mark} bucket(srcIP) */")) for mark in ("", ","))
+    assert (strategies(parted), buckets(parted)) == (strategies(plain), buckets(plain))
+
+
 def test_each_stage_has_its_own_strategy() -> None:
     both = COUNT.format("/*+ strategy(wid) */"), "SELECT /*+ strategy(adapt) */ d, count(*) [RANGE 9 m, WA window_end]"
     plan = compile_query(f"CREATE STREAM s AS {both[0]}; {both[1]} FROM s GROUP BY d")
@@ -72,17 +77,17 @@ def test_rows_change_buckets_where_what_is_asked_for_of_two_stages_differs(
     ("sql", "message", "valid"),
     [
         (COUNT.format("/*+ strategy(wd) */"), "there is no strategy called wd", ("auto", "wid", "paned", "adapt")),
-        (COUNT.format("/*+ strategy(wid) strategy(wid) */"), "strategy is said once, and names one", None),
-        (COUNT.format("/*+ strategy(wid, paned) */"), "strategy is said once, and names one", None),
-        ("SELECT /*+ strategy(wid) */ ts FROM A", "strategy says nothing here: it is of windows", ()),
+        (COUNT.format("/*+ strategy(wid) strategy(wid) */"), "strategy is given once, and names one", None),
+        (COUNT.format("/*+ strategy(wid, paned) */"), "strategy is given once, and names one", None),
+        ("SELECT /*+ strategy(wid) */ ts FROM A", "strategy has no effect here: it applies to windows", ()),
         (
             "SELECT /*+ strategy(wid) */ count(*) [RANGE ALL, SLIDE 1 s] FROM A",
-            "strategy says nothing here: it is of sliding and tumbling windows",
+            "strategy has no effect here: it applies to sliding and tumbling windows",
             (),
         ),
         (COUNT.format("/*+ bucket(len) */"), "bucket names keys of the groups", ("srcIP", "d")),
-        (COUNT.format("/*+ bucket(d) bucket(d) */"), "bucket is said once, and names all keys", ()),
-        ("SELECT /*+ bucket(ts) */ ts FROM A", "bucket says nothing here: rows that are selected one by one", ()),
+        (COUNT.format("/*+ bucket(d) bucket(d) */"), "bucket is given once, and names all keys", ()),
+        ("SELECT /*+ bucket(ts) */ ts FROM A", "bucket has no effect here: rows that are selected one by one", ()),
         (
             "SELECT /*+ bucket(proto) */ DISTINCT srcIP, count(*) [RANGE 1 s] FROM A GROUP BY srcIP, proto",
             "bucket names keys of the groups",

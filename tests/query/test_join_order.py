@@ -11,7 +11,7 @@ from highlevel.join import JoinOperator
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.report import render
-from lowmark.query.optimize.join_order import Costs, choose
+from lowmark.query.optimize.join_order import ProbeCosts, choose
 from lowmark.query.optimize.stream_statistics import UNKNOWN, Expected, UnknownInput
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.parse.syntax import JoinKind
@@ -52,7 +52,7 @@ def test_the_fewer_a_row_finds_the_sooner_they_are_met() -> None:
 
 def test_of_many_inputs_one_order_is_found_without_weighing_all() -> None:
     count = 9
-    costs = Costs(Bands((10**9,) * count, False), (None,) * count, (frozenset(range(count)),), {})
+    costs = ProbeCosts(Bands((10**9,) * count, False), (None,) * count, (frozenset(range(count)),), {})
     assert choose(costs, [])[0].order == tuple(range(1, count))
 
 
@@ -107,7 +107,7 @@ def test_a_hint_that_fits_no_inner_join_is_told_which_there_are(hint: str, messa
         ("/*+ probe(a, b, d) */", "there is no input called d"),
         ("/*+ probe(a, b) */", "probe names every input once"),
         ("/*+ probe(a, b, b) */", "probe names every input once"),
-        ("/*+ probe(a, b, c) probe(a, c, b) */", "probe has said already what rows of a meet"),
+        ("/*+ probe(a, b, c) probe(a, c, b) */", "probe has already given the order for rows of a"),
         ("/*+ */", "*/ cannot stand here"),
         ("/*+ probe(a, b, c)", ". cannot stand here"),
     ],
@@ -121,18 +121,18 @@ def test_what_is_wrong_of_a_hint_is_said(hint: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT /*+ probe(A) */ ts FROM A", "probe says nothing here: FROM has one input"),
+        ("SELECT /*+ probe(A) */ ts FROM A", "probe has no effect here: FROM has one input"),
         (
             "SELECT /*+ probe(A, B) */ A.ts FROM A [RANGE 1 s] LEFT JOIN B [RANGE 1 s] ON A.len = B.len",
-            "probe says nothing here: an outer, semi or anti join is of two inputs, which meet in one way",
+            "probe has no effect here: an outer, semi or anti join has two inputs, which meet in one order",
         ),
         (
             OUTER.format("/*+ probe(A, D, B) */").partition(" JOIN E")[0],
-            "D is in no inner join, and others are of two inputs, which meet in one way",
+            "D is in no inner join; other joins have two inputs, which meet in one order",
         ),
         (
             "SELECT /*+ probe(A, B) */ ts FROM A [RANGE 1 s] WHERE EXISTS (SELECT ts FROM B [RANGE 1 s])",
-            "probe says nothing here: tests are made in the order in which WHERE has them",
+            "probe has no effect here: EXISTS tests run in their order in WHERE",
         ),
         ("SELECT ts FROM /*+ probe(A) */ A", "a hint cannot stand here"),
         ("/*+ probe(A) */ SELECT ts FROM A", "a hint cannot stand here"),
@@ -177,11 +177,11 @@ def test_explain_tells_the_choice_and_the_memory() -> None:
 def test_the_rate_of_what_was_joined_before_follows_from_its_inputs() -> None:
     sql = "SELECT A.ts FROM A [RANGE 1 s] JOIN B [RANGE 2 s] ON A.len = B.len LEFT JOIN D [RANGE 1 s] ON D.len = A.len"
     text = render(compile_query(sql, expected=Expected.of({"A": 1e3, "B": 500, "D": 10}, {"A,B": 0.01})))
-    assert "(A, B) 15,000 rows/s, of what it joins" in text
+    assert "(A, B) 15,000 rows/s, estimated from its inputs" in text
     assert re.search(r"about [\d.]+ MiB for the rows of \(A, B\) \(30,000 of them\)", text)
     assert text.count("in all buckets together") == 2
     lacking = render(compile_query(sql, expected=Expected.of({"A": 1000, "D": 10}, {})))
-    assert lacking.count("how much in all depends on the rates of B, which are not known") == 2
+    assert lacking.count("the total depends on the rates of B, which are unknown") == 2
 
 
 def test_many_joins_behind_one_another_are_estimated_at_once() -> None:
@@ -210,7 +210,7 @@ def test_the_rate_of_a_join_of_two_is_that_of_its_rows(kind: JoinKind, tumbling:
         JoinKind.SEMI: len(left) - alone[0],
         JoinKind.ANTI: alone[0],
     }[kind]
-    costs = Costs(Bands(sizes, tumbling), rates, (frozenset((0, 1)),), {(0, 1): 1 / keys})
+    costs = ProbeCosts(Bands(sizes, tumbling), rates, (frozenset((0, 1)),), {(0, 1): 1 / keys})
     assert costs.rate(kind) == pytest.approx(rows / seconds, rel=0.1)
 
 

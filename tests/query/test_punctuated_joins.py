@@ -44,8 +44,8 @@ def test_explain_says_so_and_how_long_rows_are_kept() -> None:
         ("A LEFT JOIN B ON A.ts = B.ts", "outer, semi and anti joins have one algorithm"),
         ("A, B WHERE A.ts = B.ts", "inner joins of two inputs with windows"),
         ("A [RANGE 3 s], B [RANGE 3 s] WHERE A.len < B.len", "an equality"),
-        (f"{PAIR} ORDER BY ts", "come in order of time"),
-        ("A", "it is of inner joins"),
+        (f"{PAIR} ORDER BY ts", "emits its rows in order of time"),
+        ("A", "it applies to inner joins"),
     ],
 )
 def test_a_hint_that_cannot_be_followed_is_refused(text: str, message: str) -> None:
@@ -54,5 +54,5 @@ def test_a_hint_that_cannot_be_followed_is_refused(text: str, message: str) -> N
 
 
 def test_it_shares_nothing() -> None:
-    with pytest.raises(QueryError, match="share nothing"):
+    with pytest.raises(QueryError, match="are not shared"):
         compile_query(TEXT.format("/*+ algorithm(punctuated) schedule(mqt) */"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS
 from lowmark.query.compile import compile_query
-from lowmark.query.options import Names
+from lowmark.query.options import Vocabulary
 from lowmark.query.result_names import OFFICIAL, NameClash, name_in, result_names
 from lowmark.wire.records.codec import encode
 from lowmark.wire.records.verdicts import Correction, LateRow, Merge, WindowSpan
@@ -23,7 +23,7 @@ from tests.acceptance.test_golden import at
 from tests.naive.frames import frame, write_pcap
 
 FIELDS = [field.name for field in (*PACKET_FIELDS, *DERIVED_FIELDS)]
-OTHERS = [names for names in Names if names is not Names.LOWMARK]
+OTHERS = [names for names in Vocabulary if names is not Vocabulary.LOWMARK]
 
 TALKERS = """SELECT srcIP, proto, count(*), sum(len), avg(len) AS mean, count(distinct destPort) [RANGE 2 s]
 FROM Main GROUP BY srcIP, proto"""
@@ -82,12 +82,12 @@ def test_every_format_has_the_same_names(capture: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", OTHERS)
-def test_every_field_has_a_name_of_its_own(names: Names) -> None:
+def test_every_field_has_a_name_of_its_own(names: Vocabulary) -> None:
     shown = [name_in(names, field) for field in FIELDS]
     assert len(set(shown)) == len(shown)
     assert name_in(names, "M1.srcIP") == f"M1.{name_in(names, 'srcIP')}"
     assert name_in(names, "host") == "host"
-    if names is not Names.IPFIX:
+    if names is not Vocabulary.IPFIX:
         assert all(name.startswith("lowmark.") or field in OFFICIAL for name, field in zip(shown, FIELDS, strict=True))
 
 
@@ -101,14 +101,14 @@ def test_what_is_named_officially_is_a_field_or_an_aggregate_as_it_is_shown() ->
 
 def test_bounds_of_windows_over_rows_are_no_times() -> None:
     plan = compile_query("SELECT count(*) [RANGE 3 rows, WA row_num] FROM A")
-    assert result_names(plan, Names.ECS) == {"count": "network.packets"}
+    assert result_names(plan, Vocabulary.ECS) == {"count": "network.packets"}
 
 
 def test_an_alias_stays() -> None:
     plan = compile_query("SELECT destIP AS srcIP, ts/60 AS len, count(*) FROM A GROUP BY destIP, ts/60")
-    assert result_names(plan, Names.IPFIX) == {"count": "packetDeltaCount"}
+    assert result_names(plan, Vocabulary.IPFIX) == {"count": "packetDeltaCount"}
     plan = compile_query("SELECT len, count(*) FROM A GROUP BY ts/60 AS len")
-    assert result_names(plan, Names.IPFIX) == {"count": "packetDeltaCount"}
+    assert result_names(plan, Vocabulary.IPFIX) == {"count": "packetDeltaCount"}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_an_alias_stays() -> None:
     ],
 )
 def test_what_an_alias_further_in_names_is_not_what_it_is_called(text: str, shown: dict[str, str]) -> None:
-    found = result_names(compile_query(text), Names.ECS)
+    found = result_names(compile_query(text), Vocabulary.ECS)
     assert {name: other for name, other in found.items() if not name.startswith("window_")} == shown
 
 
@@ -153,13 +153,13 @@ def test_what_an_alias_further_in_names_is_not_what_it_is_called(text: str, show
     ],
 )
 def test_a_number_of_rows_is_no_number_of_packets(text: str, packets: bool) -> None:
-    assert (result_names(compile_query(text), Names.ECS).get("count") == "network.packets") is packets
+    assert (result_names(compile_query(text), Vocabulary.ECS).get("count") == "network.packets") is packets
 
 
 def test_two_columns_of_one_name_are_refused(capture: Path) -> None:
     text = "SELECT tcp_flags, bit_or(tcp_flags) [RANGE 1 s] FROM A GROUP BY tcp_flags"
     with pytest.raises(NameClash, match="tcp_flags and bit_or_tcp_flags would both be called tcpControlBits"):
-        result_names(compile_query(text), Names.IPFIX)
+        result_names(compile_query(text), Vocabulary.IPFIX)
     refused = query(text, [("A", capture)], "--names", "ipfix")
     assert refused.code == 2
     assert "give one of them an alias" in " ".join(refused.error.split())
@@ -167,7 +167,7 @@ def test_two_columns_of_one_name_are_refused(capture: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(FIELDS), min_size=1, max_size=8, unique=True), st.sampled_from(OTHERS))
-def test_selected_fields_never_meet(fields: list[str], names: Names) -> None:
+def test_selected_fields_never_meet(fields: list[str], names: Vocabulary) -> None:
     plan = compile_query(f"SELECT {', '.join(fields)} FROM A")
     shown = plan.output.renamed(result_names(plan, names))
     assert len(set(shown.names)) == len(plan.output)

@@ -71,8 +71,8 @@ def test_explain_tells_it(tmp_path: Path) -> None:
         "  more: a stage of its own, since its aggregates keep other states; shares one if both have the same `share`\n"
         "  unlike: a stage of its own, since its groups differ\n"
         "  saved: 2 queries take 1 node and one topic, in place of 2 nodes and 2 topics\n"
-        "  with the same `share`: 3 queries take 1 node and one topic, in place of 2 nodes and 2 topics; of a group 8 "
-        "words leave in place of 7 + 8\n"
+        "  with the same `share`: 3 queries take 1 node and one topic, in place of 2 nodes and 2 topics; each group "
+        "sends 8 words in place of 7 + 8\n"
     )
     facts = json.loads(CliRunner().invoke(app, ["explain", BASE, *options, "--json"]).stdout)
     assert [(item["shares"], item["can_share"]) for item in facts["beside"]] == [

@@ -70,7 +70,7 @@ def test_what_a_pair_costs_is_an_option() -> None:
     ("sql", "message"),
     [
         (f"SELECT /*+ release(heap) */ A.len {FROM} ORDER BY ts", "no release called heap"),
-        (f"SELECT /*+ release(sync) release(filter) */ A.len {FROM} ORDER BY ts", "said once"),
+        (f"SELECT /*+ release(sync) release(filter) */ A.len {FROM} ORDER BY ts", "given once"),
         (f"SELECT /*+ release(sync) */ A.len {FROM} ORDER BY A.ts", "with ORDER BY ts"),
         (f"SELECT /*+ release(sync) */ A.len {FROM}", "with ORDER BY ts"),
         ("SELECT /*+ release(sync) */ len FROM A ORDER BY ts", "with ORDER BY ts"),
@@ -91,7 +91,7 @@ def test_explain_says_which_algorithm_runs_and_why() -> None:
         )
         for release in ("sync", "filter", "adaptive")
     }  # fmt: skip
-    assert "Sync-Filter: rows wait until all inputs have passed them" in said["sync"]
+    assert "Sync-Filter: rows wait until all inputs have passed their time" in said["sync"]
     assert "the query asks for it" in said["sync"]
     assert "Filter-Order: rows meet at once" in said["filter"]
     assert "below 0.3 (0.3 expected, at 100 ns a pair)" in said["adaptive"]

@@ -219,6 +219,14 @@ def test_a_roster_that_is_lost_is_told_anew_with_a_greater_version() -> None:
     assert decided(ruling, version=4711)[0].control == RosterChange("job", "Main", 4711, 110 * S, ("a", "b"))
 
 
+def test_a_job_that_died_before_it_named_its_sources_has_had_them_from_the_beginning() -> None:
+    """A new generation begins with them: what they sent before would be listed nowhere."""
+    ruling = StreamRuling("job", NAMED, False, 50, (ListedSource("a"), ListedSource("b")))
+    (told,) = decided(ruling, version=4711)
+    assert told.control == RosterChange("job", "Main", 4711, 110 * S, ("a", "b"))
+    assert [member.joined for member in told.roster.members] == [NEVER, NEVER]
+
+
 def test_a_source_that_registers_while_the_job_begins_is_told_to_the_buckets() -> None:
     """They have got their sources already: what it sends would be listed, and counted in no window."""
     rules = StreamRules("Main", ("capture-*",))

@@ -75,9 +75,9 @@ def generation(
         driver = BucketDriver(plan.stage, (plan,), 0, state, roster, 1)
         for offset in range(start, stop):
             if offset > start and suppress.ends_between(offset, offset):
-                told += (left for output in driver.flush().outputs if (left := suppress(output, offset)))
+                told += (left for output in driver.flush().outputs for left in suppress(output, offset))
             driver.take(records[offset], Arrival(offset))
-        told += (left for output in driver.flush().outputs if (left := suppress(output, stop)))
+        told += (left for output in driver.flush().outputs for left in suppress(output, stop))
         state.commit()
     return told
 

@@ -20,7 +20,7 @@ from lowmark.wire.records.rosters import (
     RosterChange,
     RosterInForce,
 )
-from lowmark.wire.records.sink_token import Token
+from lowmark.wire.records.sink_token import Token, Told
 from lowmark.wire.records.verdicts import (
     Amendment,
     Complete,
@@ -129,12 +129,13 @@ EXAMPLES: dict[str, Record] = {
     "roster-change-empty": RosterChange("lowmark", "Main", 5, NEVER, ()),
     "exclusion": Exclusion("lowmark", "Main", 6, T0 + 5, "host-2/eth0"),
     "return": Return("lowmark", "Main", 7, T0 + MINUTE, "host-2/eth0"),
-    "retirement": Retirement("lowmark", "9f3a5c"),
+    "retirement": Retirement("lowmark", "9f3a5c", 3),
     "row": ResultRow(2, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}'),
     "row-early": ResultRow(2, b'{"window_start":"2025-11-18T13:07:00Z","srcIP":"10.0.0.1","count":3}', early=-29),
     "rows": ResultRowsRecord(2, result_rows()),
     "rows-early": ResultRowsRecord(2, result_rows(), early=29391186),
     "complete": complete(),
+    "complete-checksum": complete(checksum=4294967295),
     "complete-partial": complete(verdict=Verdict(partial=True)),
     "complete-empty-run": complete(windows=WindowSpan(-3, 5), rows=0, merged=0, promised=0, rosters=()),
     "complete-missing": complete(verdict=Verdict(frozenset({Reason.EXCLUDED})), missing=("host-2/eth0",)),
@@ -171,5 +172,8 @@ EXAMPLES: dict[str, Record] = {
         (("lm-kind", b"punctuation"), ("trace", b"\x00\xff")), b'{"last":tru', 1000,
     ),
     "dead-letter-foreign": DeadLetter(BadReason.FOREIGN, "no header lm-kind", "lowmark.v1.sources", 0, 0, (), b"", 0),
-    "token": Token("q8_1", "c0ffee", 2, 1234),
+    "token": Token(
+        job="q8_1", checkpoint="c0ffee", run=2, batch=1234, part=1, last=True, digest="00ff", queries="ab12", read=77,
+        told={"pairs": Told("a1", 70)},
+    ),
 }  # fmt: skip

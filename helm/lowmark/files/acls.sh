@@ -3,7 +3,7 @@
 set -eu
 
 # role, kind of resource, pattern, name after the prefix and `lowmark.v1.`, operations. JOB stands for the job's name; `JOB.`
-# begins the names of jobs of some of its queries. A name that begins with = is whole: the groups of readers, for which
+# begins the ids of its buckets, and the names of jobs of some of its queries. A name that begins with = is whole: the groups of readers, for which
 # Kafka's client asks although nothing is kept there.
 # Read and Write include Describe. docs/security.md says what each right is for. The chart reads this table, too.
 rights='
@@ -15,12 +15,12 @@ job      topic             prefixed  partials.  DescribeConfigs Read Write
 job      topic             prefixed  exchange.  DescribeConfigs Read Write
 job      topic             prefixed  results.   DescribeConfigs Read Write
 job      topic             prefixed  late.      DescribeConfigs Write
-job      topic             literal   dead       DescribeConfigs Read Write
-job      group             literal   job.JOB    Read
+job      topic             literal   dead       DescribeConfigs Write
 job      group             prefixed  job.JOB.   Read
+job      group             prefixed  query.     Read
 job      group             prefixed  =lowmark-  Describe
-job      transactional-id  literal   job.JOB    Write
 job      transactional-id  prefixed  job.JOB.   Write
+job      transactional-id  prefixed  query.     Write
 reader   topic             prefixed  results.   Read
 reader   topic             prefixed  late.      Read
 reader   topic             prefixed  partials.  Read

@@ -199,7 +199,7 @@ buckets = {{ int .Values.job.buckets }}
 checkpoint = "/var/lib/lowmark/checkpoint"
 metrics = "0.0.0.0:{{ int $root.Values.job.port }}"
 master = "local[{{ int $root.Values.job.shuffle_partitions }}]"
-{{- include "lowmark.toml.keys" (pick $root.Values.job "name" "buckets" "shuffle_partitions" "max_offsets_per_trigger" "heap") }}
+{{- include "lowmark.toml.keys" (pick $root.Values.job "name" "buckets" "shuffle_partitions" "max_offsets_per_trigger" "transaction_timeout" "heap") }}
 
 [job.limits]
 {{- include "lowmark.toml.keys" $root.Values.job.limits }}

@@ -21,8 +21,8 @@ _WORDS = struct.Struct(">I")
 
 
 @dataclass(slots=True)
-class Held:
-    """Rows, each with its time as one word more."""
+class HeldRows:
+    """Rows, each followed by one more word, its time."""
 
     parts: list[Words] = field(default_factory=list)
 
@@ -40,12 +40,12 @@ class Hold:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self.space: Space[Held] = Space("held", _encode, _decode)
+        self.space: Space[HeldRows] = Space("held", _encode, _decode)
 
     def add(self, rows: Words, times: Ints, state: State) -> None:
         stored = np.column_stack((rows, times.view(np.uint64)))
         for key, part in split(times // self._width, stored):
-            piece = state.get(self.space, key) or Held()
+            piece = state.get(self.space, key) or HeldRows()
             piece.parts.append(part)
             state.put(self.space, key, piece)
 
@@ -67,12 +67,12 @@ class Hold:
                 yield gone[np.argsort(times[old], kind="stable"), :-1]
 
 
-def _encode(piece: Held) -> bytes:
+def _encode(piece: HeldRows) -> bytes:
     rows = np.concatenate(piece.parts)
     return _WORDS.pack(rows.shape[1]) + rows.astype("<u8", copy=False).tobytes()
 
 
-def _decode(data: bytes) -> Held:
+def _decode(data: bytes) -> HeldRows:
     (words,) = _WORDS.unpack_from(data)
     rows = np.frombuffer(data, "<u8", offset=_WORDS.size).reshape(-1, words)
-    return Held([rows.astype(np.uint64)])
+    return HeldRows([rows.astype(np.uint64)])

@@ -1,9 +1,10 @@
-"""The window join whose rows come out in order of time (Hammad 2005): by the greatest time in each.
+"""The window join whose rows come out in order of time (Hammad 2005). A row's time is the greatest of its inputs'
+times.
 
-A row of the output may leave when all inputs have passed its time: then none older can come. What is done before that
-is a choice. Sync-Filter lets rows meet their partners only then, in order of time, and keeps nothing but rows of the
-inputs. Filter-Order lets them meet at once and holds what they give, so that work is done while rows wait. The adaptive
-choice goes by the rates of the inputs. `work` does it, a row at a time if so asked.
+A row of the output may leave when all inputs have passed its time, because no older row can come then. Sync-Filter
+matches rows only at that moment, in order of time, and keeps nothing but rows of the inputs. Filter-Order matches rows
+at once and holds the results, so that work is done while rows wait. The adaptive choice between the two depends on the
+rates of the inputs. `work` matches the rows, one at a time if its budget says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from highlevel.interface import Out, Space, State, Words
 from highlevel.join.bounds import ONLY, Bounds, bounds_space
-from highlevel.join.in_order.hold import Held, Hold
+from highlevel.join.in_order.hold import HeldRows, Hold
 from highlevel.join.in_order.switching import Switching, started, switching_space
 from highlevel.join.in_order.unjoined import Unjoined
 from highlevel.join.join import JoinOperator
@@ -35,7 +36,7 @@ class InOrderJoinOperator(JoinOperator):
 
     def __init__(self, plan: Join) -> None:
         if plan.in_order is None:
-            raise ValueError("nobody asks for an order of this join")
+            raise ValueError("this join needs no order")
         super().__init__(plan)
         self._choice = plan.in_order
         self._at = [port.schema.offset(port.attribute) for port in plan.inputs]
@@ -45,12 +46,12 @@ class InOrderJoinOperator(JoinOperator):
         self._told: Space[Bounds] = bounds_space("told")
 
     @property
-    def held(self) -> Space[Held]:
+    def held(self) -> Space[HeldRows]:
         """The hold buffer, for audits."""
         return self._hold.space
 
     def filters(self, state: State) -> bool:
-        """Whether rows meet their partners at once, as things stand."""
+        """Whether rows are matched at once now (Filter-Order)."""
         return self._state(state).filters
 
     def switches(self, state: State) -> int:
@@ -81,12 +82,12 @@ class InOrderJoinOperator(JoinOperator):
         passed = min(bounds)
         if self._choice.release is Release.ADAPTIVE and before < passed < FOREVER:
             switching = self._state(state)
-            switching.decide(self._choice, self._plan.bands.sizes, passed)
+            switching.decide(self._choice, self._bands.sizes, passed)
             state.put(self._switching, ONLY, switching)
         self._settle(state, out)
 
     def work(self, state: State, out: Out, budget: int) -> int:
-        """A unit is one row that meets its partners."""
+        """A unit is one row that is matched."""
         before = self._before(state)
         if budget > 0 and min(self._unjoined.least(state)) < before:
             for port, rows in enumerate(self._unjoined.take(before, budget, state)):
@@ -106,15 +107,15 @@ class InOrderJoinOperator(JoinOperator):
                 self._hold.add(pairs, times, state)
 
     def _before(self, state: State) -> int:
-        """The time before which rows may meet their partners now."""
+        """The time before which rows may be matched now."""
         return FOREVER if self._state(state).filters else min(self._kept.bounds(state))
 
     def _still(self, bounds: Sequence[int], state: State) -> list[int]:
-        """For each input the time before which no row of it is to meet any more."""
+        """For each input, the time before which no row of it is still to be matched."""
         return [min(bound, least) for bound, least in zip(bounds, self._unjoined.least(state), strict=True)]
 
     def _settle(self, state: State, out: Out) -> None:
-        """Emit what all inputs have passed, drop rows that can meet none any more, and promise."""
+        """Output the rows whose time all inputs have passed, drop rows that can match no later row, and promise."""
         still = self._still(self._kept.bounds(state), state)
         passed = min(still)
         for rows in self._hold.release(passed, state):
@@ -124,7 +125,7 @@ class InOrderJoinOperator(JoinOperator):
         told = self.passed(state)
         if passed > told:
             state.put(self._told, ONLY, Bounds((passed,)))
-            # Each later row holds one at this time or later, of any input.
+            # Each later row of the output contains an input's row of this time or later.
             ports = len(still)
             for made in self._promising.promises((told,) * ports, (passed,) * ports):
                 out.promise(0, made)
@@ -138,4 +139,4 @@ class InOrderJoinOperator(JoinOperator):
         return times
 
     def _state(self, state: State) -> Switching:
-        return state.get(self._switching, ONLY) or started(self._choice, self._plan.bands.sizes)
+        return state.get(self._switching, ONLY) or started(self._choice, self._bands.sizes)

@@ -1,4 +1,4 @@
-"""The rows that an in-order join has taken and that have met nobody yet: by port, in bins of time."""
+"""The rows that an in-order join has taken and has not matched yet: by port, in bins of time."""
 
 from __future__ import annotations
 
@@ -50,13 +50,12 @@ class Unjoined:
         return sum(int((piece.times < before).sum()) for _, _, piece in self._pieces(before, state))
 
     def take(self, before: int, most: int, state: State) -> list[Words]:
-        """Remove the oldest rows of this time range, so many at the most; returns them for each port, in order of
-        time."""
+        """Remove and return at most `most` of the oldest rows before this time, for each port in order of time."""
         pieces = list(self._pieces(before, state))
         times = np.concatenate([piece.times[piece.times < before] for _, _, piece in pieces] or [np.empty(0, np.int64)])
         if len(times) > most:
             cut = int(np.partition(times, most - 1)[most - 1])
-            rest = most - int((times < cut).sum())  # of the rows at this time
+            rest = most - int((times < cut).sum())  # how many of the rows at this time to take
         else:
             cut, rest = before, 0
         found: list[list[Words]] = [[] for _ in self._spaces]

@@ -1,7 +1,7 @@
-"""Between the arrival of a row and the join: rows wait to be sorted, or on disk, as the memory strategy has it (Wu, 4).
+"""Admits rows to the join. Until then they wait in a sort buffer or on disk, as the memory strategy says (Wu, 4).
 
-The join, and the monitor that sizes its buffers, see rows in the order in which they are admitted. So the model holds
-whatever waits: sorting changes the scrambling that they see, the disk changes the lags.
+The join, and the monitor that sizes its buffers, see rows in the order of admission. The model therefore holds whatever
+waits: sorting changes the scrambling that it sees, the disk changes the lags.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["Admission", "Admitted", "InputRows"]
 
 Ints = npt.NDArray[np.int64]
 Admitted = tuple[int, Words]
-"""An input, and rows of it that the join gets now."""
+"""An input and rows of it that are admitted now."""
 
 _ONLY = 0
 
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """`key`: the word of a row that holds its time; rows may meet if ⌊time / size⌋ is equal. `scrambling`: its
+    """`key`: the word of a row that holds its time; rows can match if ⌊time / size⌋ is equal. `scrambling`: the input's
     scrambling factor, if it is known beforehand."""
 
     words: int
@@ -43,8 +43,8 @@ class InputRows:
 
 
 class Admission:
-    """Of all inputs of one join. `room`: where rows wait on disk; None: no more are written, but those that an earlier
-    process wrote are in the state, and come first."""
+    """Admission for all inputs of one join. `room`: where rows wait on disk; None: no row is written, but rows that an
+    earlier process wrote are in the state and come first."""
 
     def __init__(self, inputs: Sequence[InputRows], policy: MemoryPolicy, room: DiskRoom | None) -> None:
         self._inputs = tuple(inputs)
@@ -52,18 +52,18 @@ class Admission:
         self._disks = [DiskBuffer(f"disk.{at}", room, one.words, one.key) for at, one in enumerate(inputs)]
         self._sorting = [sort_space(f"sorting.{at}", one.words, one.key) for at, one in enumerate(inputs)]
         self._orders = [scrambling_space(f"order.{at}") for at in range(len(inputs))]
-        # What is known of the rows as they arrive holds for the join unless they may be sorted before.
+        # Track the order of arrival separately only where sorting can change it before the join.
         self._only = Strategy.KEEP if policy.forced is None and policy.bound is None else policy.forced
         unsorted = self._only in (Strategy.KEEP, Strategy.DISK)
         self._given = [one.scrambling if unsorted else None for one in inputs]
         self._monitor = monitor_space()
-        self._promised: Space[int] = Space("untold", lambda n: json.dumps(n).encode(), json.loads)  # and not yet told
+        self._promised: Space[int] = Space("untold", lambda n: json.dumps(n).encode(), json.loads)  # not yet noted
         self._strategy: Space[Strategy] = Space(
             "strategy", lambda way: json.dumps(way.value).encode(), lambda data: Strategy(json.loads(data))
         )
 
     def monitor(self, state: State) -> Monitor:
-        """What the join sees of its inputs."""
+        """The monitor of the inputs as the join sees them."""
         return state.get(self._monitor, _ONLY) or Monitor(self._given)
 
     def strategy(self, state: State) -> Strategy:
@@ -79,11 +79,11 @@ class Admission:
         return self._disks[port].waiting(state)
 
     def held(self, port: int, state: State) -> int:
-        """Bytes of memory in which rows of an input wait, also on their way to the disk."""
+        """Bytes of memory in which rows of an input wait, including those on their way to the disk."""
         return self.sorting(port, state) * self._inputs[port].words * 8 + self._disks[port].held(state)
 
     def arrive(self, port: int, rows: Words, state: State) -> Iterator[Admitted]:
-        """Take rows of an input; the rows that are admitted, of any input."""
+        """Take rows of an input; yields the rows that are admitted, of any input."""
         if not len(rows):
             return
         if self._only is Strategy.KEEP and not self._waits(state):
@@ -103,7 +103,7 @@ class Admission:
         yield from self._read(state)
 
     def release(self, before: int, state: State) -> Iterator[Admitted]:
-        """The rows on disk that are older than this time, of any input."""
+        """Admit the rows on disk that are older than this time, of any input."""
         for port, disk in enumerate(self._disks):
             if (least := disk.least(state)) is not None and least < before:
                 for rows in disk.take(0, before - 1, state):
@@ -111,20 +111,20 @@ class Admission:
         yield from self._read(state)
 
     def least(self, port: int, state: State) -> int:
-        """The least time of a row of an input that waits; FOREVER: none does."""
+        """The least time of an input's waiting rows; FOREVER: no row waits."""
         on_disk, piece = self._disks[port].least(state), state.get(self._sorting[port], _ONLY)
         sorting = int(piece.rows[0, piece.key].view(np.int64)) if piece is not None else FOREVER
         return sorting if on_disk is None else min(sorting, on_disk)
 
     def forget(self, state: State) -> None:
-        """Drop the keys that nothing will be asked about."""
+        """Drop the keys that no later question concerns."""
         monitor = state.get(self._monitor, _ONLY)
         if monitor is not None:
             monitor.forget()
             state.put(self._monitor, _ONLY, monitor)
 
     def _waits(self, state: State) -> bool:
-        """Whether any row waits: also where nothing is to wait any more, after a bound of memory was lifted."""
+        """Whether any row waits. Rows can still wait after a bound of memory was lifted."""
         return any(state.keys(space) for space in self._sorting) or any(
             self.on_disk(port, state) for port in range(len(self._inputs))
         )
@@ -142,7 +142,7 @@ class Admission:
             state.put(self._strategy, _ONLY, chosen)
 
     def _traits(self, state: State) -> tuple[Traits, ...]:
-        """Of the inputs as they arrive."""
+        """The traits of the inputs as they arrive."""
         admitted = self.monitor(state).traits()
         return tuple(replace(one, scrambling=self._order(port, state).factor) for port, one in enumerate(admitted))
 
@@ -152,7 +152,7 @@ class Admission:
         return self._policy.handling(self.strategy(state), self._traits(state), leads, waiting)
 
     def _pass_on(self, port: int, rows: Words, below: int | None, state: State) -> Iterator[Admitted]:
-        """Through the sort buffer to the disk, or to the join."""
+        """Pass rows through the sort buffer, then to the disk or to the join."""
         handling, space, disk = self._handling(state)[port], self._sorting[port], self._disks[port]
         piece = state.get(space, _ONLY)
         if piece is not None or handling.holds:
@@ -170,7 +170,8 @@ class Admission:
             yield self._admit(port, rows, state)
 
     def _read(self, state: State) -> Iterator[Admitted]:
-        """What has waited on disk long enough. The join hears of a promise when the rows before it have passed."""
+        """Admit the rows that have waited on disk long enough. The monitor gets a promise once the rows before it are
+        admitted."""
         reads = True
         while reads:
             reads = False

@@ -1,8 +1,8 @@
-"""Rows of a join that wait on disk, first in, first out (Wu, 4.2).
+"""A first-in, first-out queue on disk for waiting rows of a join (Wu, 4.2).
 
-All rows of a process wait in one file without a name: it vanishes with the process, so a start finds nothing left over.
-A block of rows is a piece of state. What is written to the state is its rows, so a restart elsewhere has them all; a
-block that comes back from there stays in memory, because it is loaded only when it is to be read.
+All rows of a process wait in one file without a name: the file vanishes with the process, so a start finds no remains.
+A block of rows is a piece of state that contains the rows themselves, so a restart on another host has them all. A
+block loaded from the state stays in memory, because it is loaded only when it is about to be read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOG = logging.getLogger("lowmark.disk_buffer")
 Ints = npt.NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 18
-"""Of a block, at most: what one read brings into memory."""
+"""Largest size of a block, in bytes: what one read brings into memory."""
 
 _ONLY = 0
 _WORDS = struct.Struct(">I")  # words of a row
@@ -47,11 +47,11 @@ class DiskFull(Exception):
 
 
 class DiskBufferError(OSError):
-    """The disk buffer cannot be used, or rows cannot be read back: the fault of a host, not of a query."""
+    """The disk buffer cannot be used, or rows cannot be read back. The host is at fault, not the query."""
 
 
 class DiskRoom:
-    """The file, in slots of one block each. `limit`: bytes that it may take."""
+    """The file, in slots of one block each. `limit`: most bytes of the file."""
 
     def __init__(self, folder: Path, limit: int, block: int = BLOCK_BYTES) -> None:
         """Raises DiskBufferError if nothing can be written there."""
@@ -61,9 +61,10 @@ class DiskRoom:
         self._limit = limit
         self._free: list[int] = []  # a heap: the lowest is taken first, so that the end of the file becomes free
         self._used: set[int] = set()
-        self._end = 0  # slots that the file has
+        self._end = 0  # number of slots in the file
         self._lock = threading.Lock()
-        # Slots whose blocks are gone. The collector of garbage adds to them, in any thread, also one that has the lock.
+        # Slots whose blocks are gone. The garbage collector adds to them in any thread, even in one that holds the
+        # lock.
         self._returned: deque[int] = deque()
         if not self._slots:
             raise DiskBufferError(
@@ -120,7 +121,7 @@ class DiskRoom:
         return data
 
     def give_back(self, slot: int) -> None:
-        """Nobody needs this slot any more. Takes no lock."""
+        """Mark the slot as unused. Takes no lock."""
         self._returned.append(slot)
 
     def tidy(self) -> None:
@@ -133,10 +134,10 @@ class DiskRoom:
                 self._used.remove(slot)
                 heappush(self._free, slot)
             end = max(self._used, default=-1) + 1
-            if end < self._end // 2 or not end:  # not at each block: a file that shrinks and grows costs more
+            if end < self._end // 2 or not end:  # cutting at each block would cost more
                 self._free = sorted(slot for slot in self._free if slot < end)
                 self._end = end
-                with suppress(OSError, ValueError):  # what is not cut off is used again; a closed file has nothing
+                with suppress(OSError, ValueError):  # what is not cut off is used again; a closed file needs no cut
                     os.ftruncate(self._file.fileno(), end * self.block)
 
     def close(self) -> None:
@@ -164,7 +165,7 @@ class _Block:
         self._rows: Words | None = rows
         self._room: DiskRoom | None = None
         self._slot = self._check = 0
-        self._freed: weakref.finalize | None = None  # type: ignore[type-arg]  # its parameters are nobody's concern
+        self._freed: weakref.finalize | None = None  # type: ignore[type-arg]  # its parameters do not matter
 
     @property
     def held(self) -> int:
@@ -203,8 +204,8 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Queue:
-    """What is known of a buffer without reading it. `blocks`: number, rows and least key of each."""
+class _BlockQueue:
+    """What is known of a buffer without reading its blocks. `blocks`: number, rows and least key of each."""
 
     tail: Words
     blocks: list[tuple[int, int, int]] = field(default_factory=list)
@@ -215,7 +216,7 @@ class _Queue:
         return _WORDS.pack(len(head)) + head + self.tail.astype("<u8", copy=False).tobytes()
 
     @classmethod
-    def decode(cls, data: bytes) -> _Queue:
+    def decode(cls, data: bytes) -> _BlockQueue:
         (size,) = _WORDS.unpack_from(data)
         words, following, blocks = json.loads(data[_WORDS.size : _WORDS.size + size])
         tail = np.frombuffer(data, "<u8", offset=_WORDS.size + size).reshape(-1, words).astype(np.uint64)
@@ -223,27 +224,27 @@ class _Queue:
 
 
 class DiskBuffer:
-    """The rows of one input that wait, in order of arrival. The last ones wait in memory until they fill a block; those
-    that the disk does not take, too. `refused`: why, until it takes rows again."""
+    """The waiting rows of one input, in order of arrival. The last ones wait in memory until they fill a block, and so
+    do those that the disk does not take. `refused`: why the disk takes no rows, until it takes some again."""
 
     def __init__(self, name: str, room: DiskRoom | None, words: int, key: int) -> None:
-        """`key`: the word of a row that holds its key. Without a room all wait in memory: those that an earlier process
-        had on disk, and what comes behind them."""
+        """`key`: the word of a row that holds its key. Without a room all rows wait in memory: those that an earlier
+        process had on disk, and those after them."""
         self.refused: str | None = None
         self._room = room
         self._words = words
         self._key = key
         self._block_rows = max(1, (BLOCK_BYTES if room is None else room.block) // (words * 8))
         self._blocks: Space[_Block] = Space(f"{name}.blocks", _Block.encode, _Block.decode)
-        self._queue: Space[_Queue] = Space(f"{name}.queue", _Queue.encode, _Queue.decode)
+        self._queue: Space[_BlockQueue] = Space(f"{name}.queue", _BlockQueue.encode, _BlockQueue.decode)
 
     def waiting(self, state: State) -> int:
-        """Rows."""
+        """Number of waiting rows."""
         queue = self._known(state)
         return len(queue.tail) + sum(rows for _, rows, _ in queue.blocks)
 
     def least(self, state: State) -> int | None:
-        """The least key of a row that waits; None: none does."""
+        """The least key of the waiting rows; None: no row waits."""
         queue = self._known(state)
         return self._least(queue) if queue.blocks or len(queue.tail) else None
 
@@ -258,7 +259,7 @@ class DiskBuffer:
             return
         queue = self._known(state)
         queue.tail = np.concatenate((queue.tail, rows))
-        written = 0  # rows; the tail is cut once, because it is long after a disk was full
+        written = 0  # in rows; the tail is cut once, because it is long after a full disk
         while self._room is not None and len(queue.tail) - written >= self._block_rows:
             part = queue.tail[written : written + self._block_rows]
             block = _Block(part)
@@ -278,8 +279,8 @@ class DiskBuffer:
         state.put(self._queue, _ONLY, queue)
 
     def take(self, least: int, through: int | None, state: State) -> Iterator[Words]:
-        """Remove rows from the front: blocks as long as fewer than `least` rows were taken, or as a row that waits has
-        this key or a smaller one. One block is in memory at a time."""
+        """Remove rows from the front, block by block, until `least` rows are taken and no waiting row has a key up to
+        `through`. One block is in memory at a time."""
         queue = self._known(state)
         taken = 0
         while queue.blocks and (taken < least or (through is not None and self._least(queue) <= through)):
@@ -301,15 +302,15 @@ class DiskBuffer:
                 state.put(self._queue, _ONLY, queue)
                 yield found
 
-    def _least(self, queue: _Queue) -> int:
+    def _least(self, queue: _BlockQueue) -> int:
         tail = queue.tail[:, self._key].view(np.int64)
         waiting = [least for _, _, least in queue.blocks]
         if len(tail):
             waiting.append(int(tail.min()))
         return min(waiting)
 
-    def _known(self, state: State) -> _Queue:
-        return state.get(self._queue, _ONLY) or _Queue(np.empty((0, self._words), np.uint64))
+    def _known(self, state: State) -> _BlockQueue:
+        return state.get(self._queue, _ONLY) or _BlockQueue(np.empty((0, self._words), np.uint64))
 
 
 def _rows(data: bytes) -> Words:

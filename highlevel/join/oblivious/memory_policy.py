@@ -1,5 +1,5 @@
-"""What a window-oblivious join does with the rows of its inputs under a bound of memory (Wu, section 4). Pure: it knows
-the inputs' traits and how far each is ahead, and no rows."""
+"""Decides how a window-oblivious join handles the rows of its inputs under a bound of memory (Wu, section 4). Pure: it
+knows the inputs' traits and how far each is ahead, but no rows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from lowmark.query.optimize.buffer_model import Lags, Strategy, Traits, buffers,
 __all__ = ["Handling", "MemoryPolicy"]
 
 _WORTH_SPILLING = 3
-"""An input waits on disk from a lead of so many times what arrives while the disk writes and reads (4.2)."""
+"""An input waits on disk when it leads by this many times the rows that arrive while the disk writes and reads
+(4.2)."""
 
 _RELAXES_BELOW = 0.8
-"""Of the bound: a strategy with less delay is taken again when it would need less than this share."""
+"""A strategy with less delay is chosen again when it would need less than this share of the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Of one input. `holds`: rows that wait in its sort buffer; `spills`: its new rows wait on disk; `reads`: rows that
-    are to be read from there, if there are so many."""
+    """How the rows of one input are handled. `holds`: rows that wait in its sort buffer; `spills`: its new rows wait on
+    disk; `reads`: most rows to read from disk now."""
 
     holds: int
     spills: bool
@@ -30,8 +31,8 @@ class Handling:
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
     """`bound`: bytes of all rows of a join; None: no bound. `forced`: the only strategy. `reserve`: C, rows that are
-    read from disk before they are needed; None: as many as keep a row on disk from having partners in memory.
-    `in_flight`: rows of an input that arrive while the disk writes a block and reads one."""
+    read from disk before they are needed; None: just enough that no row on disk has partners in memory. `in_flight`:
+    rows of an input that arrive while the disk writes a block and reads one."""
 
     row_bytes: tuple[int, ...]
     bound: int | None = None
@@ -40,9 +41,9 @@ class MemoryPolicy:
     in_flight: int = 1
 
     def strategy(self, inputs: Sequence[Traits], lags: Lags, current: Strategy) -> Strategy:
-        """The strategy from now on. Rows on disk and unsorted inputs count: `lags` and `inputs` are what they would be
-        without a strategy. One with more delay is taken as soon as the buffers would exceed the bound; one with
-        less when they would be well below."""
+        """The strategy from now on. `lags` and `inputs` describe the inputs as they would be without a strategy,
+        including rows on disk. A strategy with more delay is chosen as soon as the buffers would exceed the bound, one
+        with less delay when they would be well below it."""
         if self.forced is not None:
             return self.forced
         fitting = self._fitting(inputs, lags, self.bound)
@@ -55,11 +56,11 @@ class MemoryPolicy:
     def handling(
         self, strategy: Strategy, inputs: Sequence[Traits], leads: Sequence[int], waiting: Sequence[int]
     ) -> tuple[Handling, ...]:
-        """`leads`: rows by which each input, without those that wait on disk, is ahead of the one that is furthest
-        behind; `waiting`: its rows on disk. Rows never pass those that wait before them."""
+        """`leads`: rows by which each input, without its rows on disk, is ahead of the one that is furthest behind;
+        `waiting`: its rows on disk. Rows never overtake rows that wait before them."""
         sorts = strategy in (Strategy.SORT, Strategy.HYBRID)
         spilling = strategy in (Strategy.DISK, Strategy.HYBRID)
-        # At least one row: inputs that are level and all wait on disk would wait there for each other.
+        # Read at least one row: level inputs that all wait on disk would otherwise wait for each other for ever.
         ahead = max(1, reserve_for(inputs, strategy) if self.reserve is None else self.reserve)
         from_ = ahead + _WORTH_SPILLING * self.in_flight
         return tuple(
@@ -78,5 +79,5 @@ class MemoryPolicy:
 
     def _fitting(self, inputs: Sequence[Traits], lags: Lags, bound: int | None) -> Strategy:
         found = choose(inputs, self.row_bytes, bound, lags, self.reserve)
-        # Nothing fits: the least.
+        # Nothing fits: choose the strategy that needs least.
         return found or min(reversed(Strategy), key=lambda way: self.needed(way, inputs, lags))

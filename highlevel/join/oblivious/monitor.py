@@ -1,4 +1,4 @@
-"""What the inputs of a window-oblivious join are like, from their keys alone: a piece of state (Wu, section 2).
+"""Measures the inputs of a window-oblivious join from their keys alone: a piece of state (Wu, section 2).
 
 A tuple's physical index is its place in order of arrival, its virtual index its place in order of keys. With scrambling
 factor k they differ by k at most (theorem 2.1): once n tuples have come, the first n - k in order of keys are settled,
@@ -23,11 +23,11 @@ __all__ = ["InputMonitor", "Monitor", "monitor_space"]
 Ints = npt.NDArray[np.int64]
 
 _LEARNING = 2
-"""Nothing is settled before an input has brought so many times its scrambling factor in tuples: until then that factor
-grows with what is seen."""
+"""No key is settled before this many times the scrambling factor of tuples have come, because the measured factor still
+grows until then."""
 
 _LEAST = 16
-"""Nor before so many tuples."""
+"""No key is settled before this many tuples."""
 
 _ROUND = 256
 """Tuples of all inputs between two counts of their rates."""
@@ -36,7 +36,7 @@ _ROUNDS = 4
 """Rounds over which rates are counted."""
 
 _GROWTH = 8
-"""Room to grow when there is none left: an eighth of the keys."""
+"""A full array grows by an eighth of the keys."""
 
 _SIZE = struct.Struct(">I")
 
@@ -48,8 +48,8 @@ class InputMonitor:
         """`given`: the scrambling factor, if it is known beforehand."""
         self.order = Scrambling(given)
         self.multiplicity = 1
-        self._keys: Ints = np.empty(0, np.int64)  # in order; of `_gone` tuples before them the keys are forgotten
-        self._room = self._keys  # what `_keys` is a part of; behind it there is room to grow
+        self._keys: Ints = np.empty(0, np.int64)  # ascending; the keys of the `_gone` tuples before them are forgotten
+        self._room = self._keys  # `_keys` is its first part; the rest is room to grow
         self._gone = 0
         self._floor: int | None = None  # the greatest key that was forgotten
         self._below: int | None = None  # no later tuple has a smaller key, as was promised
@@ -78,7 +78,8 @@ class InputMonitor:
         self._below = below if self._below is None else max(self._below, below)
 
     def settled(self) -> int | None:
-        """No later tuple has this key or a smaller one, if the scrambling factor holds. None: nothing is known."""
+        """The greatest key such that no later tuple has it or a smaller one, if the scrambling factor holds. None:
+        unknown."""
         k, found = self.scrambling, None if self._below is None else self._below - 1
         if self.order.given is None and self.arrived < max(_LEARNING * k, _LEAST):
             return found
@@ -86,12 +87,12 @@ class InputMonitor:
         return _greater(found, int(self._keys[place - 1]) if place > 0 else self._floor)
 
     def reached(self) -> int | None:
-        """The greatest key of which tuples have come, or are known not to come."""
+        """The greatest key that has come or that is known never to come."""
         return _greater(self.order.greatest, None if self._below is None else self._below - 1)
 
     def through(self, key: int) -> int:
         """The virtual index of the last tuple whose key is at most this one. Beyond the greatest key so far it is
-        reckoned from the density of keys: the input is behind, and none of its tuples has such a key."""
+        estimated from the density of keys, because no tuple has such a key yet."""
         if not len(self._keys):
             return self._gone
         last = int(self._keys[-1])
@@ -101,7 +102,7 @@ class InputMonitor:
         return self.arrived + max(1, (key - last) * (len(self._keys) - 1) // spread if spread else 0)
 
     def forget(self, through: int) -> None:
-        """Keys up to this one are not asked for any more."""
+        """Drop the keys up to this one: no later question concerns them."""
         gone = int(np.searchsorted(self._keys, through, "right"))
         if gone > len(self._keys) // 2:
             self._floor = int(self._keys[gone - 1])
@@ -109,7 +110,7 @@ class InputMonitor:
             self._keys = self._room = self._keys[gone:].copy()
 
     def _insert(self, keys: Ints) -> None:
-        """Few keys stand behind the least of the new ones, however many are remembered."""
+        """Insert keys in order. Only the few keys after the least new one move, however many are remembered."""
         start = int(np.searchsorted(self._keys, keys[0]))
         tail = self._keys[start:]
         tail = np.insert(tail, np.searchsorted(tail, keys, "right"), keys)
@@ -149,7 +150,7 @@ class Monitor:
     def __init__(self, given: Sequence[int | None]) -> None:
         """`given`: for each input its scrambling factor, or None if it is to be found."""
         self.inputs = [InputMonitor(k) for k in given]
-        self._counts = [(0,) * len(given)]  # tuples of each input, now and then
+        self._counts = [(0,) * len(given)]  # tuples of each input, at the end of each round
 
     def observe(self, port: int, keys: Ints) -> None:
         self.inputs[port].observe(keys)
@@ -162,7 +163,7 @@ class Monitor:
         self.inputs[port].promise(below)
 
     def rates(self) -> tuple[int, ...]:
-        """Tuples of each input in the same time, the last few rounds; at least one."""
+        """Tuples of each input in the last few rounds; at least one."""
         return tuple(max(1, one.arrived - before) for one, before in zip(self.inputs, self._counts[0], strict=True))
 
     def traits(self) -> tuple[Traits, ...]:
@@ -170,16 +171,16 @@ class Monitor:
         return tuple(Traits(rate, one.scrambling, one.multiplicity) for one, rate in inputs)
 
     def buffers(self) -> tuple[int, ...]:
-        """Equations 7 and 8, in tuples of each input. The rate in r_i k_j / r_j is counted over just the time that the
-        equation speaks of, in which the last k_j tuples of j came: with N_i tuples of i now and N' at its begin, it is
-        N_i - N', and the lag at its begin is N' - VI; their sum is N_i - VI."""
+        """Equations 7 and 8, in tuples of each input. The term r_i k_j / r_j counts the tuples of i in the time in
+        which the last k_j tuples of j came. Let N' be the tuples of i at the begin of this time, and N_i those now: the
+        term is N_i - N', the lag at the begin is N' - VI, and their sum is N_i - VI."""
         settled = [one.settled() for one in self.inputs]
         ports = range(len(settled))
         return tuple(max(self._need(at, settled[of]) for of in ports if of != at) for at in ports)
 
     def lags(self) -> tuple[tuple[int, ...], ...]:
-        """Definition 2.6, from what has come: what an input has to keep for another one beyond what scrambling asks.
-        All, as long as nothing is known of the other one."""
+        """Definition 2.6, computed from what has come: the tuples that an input keeps for another one beyond those that
+        scrambling requires; all of its tuples as long as nothing is known of the other one."""
         settled, traits = [one.settled() for one in self.inputs], self.traits()
 
         def lag(at: int, of: int) -> int:
@@ -194,8 +195,8 @@ class Monitor:
         return tuple(tuple(lag(at, of) for of in ports) for at in ports)
 
     def leads(self) -> tuple[int, ...]:
-        """By how many tuples each input is ahead of the greatest key of that one of the others that is furthest behind;
-        negative: behind them all."""
+        """For each input, by how many tuples it is ahead of the other input that is furthest behind; negative: it is
+        behind all others."""
         reached = [one.reached() for one in self.inputs]
         found = []
         for at, one in enumerate(self.inputs):
@@ -205,7 +206,7 @@ class Monitor:
         return tuple(found)
 
     def forget(self) -> None:
-        """Drop the keys that nothing will be asked about."""
+        """Drop the keys that no later question concerns."""
         settled = [one.settled() for one in self.inputs]
         known = [key for key in settled if key is not None]
         if len(known) == len(settled):

@@ -1,12 +1,12 @@
-"""The window-oblivious join (Wu et al.): of inputs that must agree in a progressing time, and have no windows.
+"""The window-oblivious join (Wu et al.) of inputs without windows that must agree in a progressing time.
 
-A new row meets the kept rows of the other inputs, as in every join. By default a row is kept until the promises of the
-other inputs have passed its time, so every result is there; the model only predicts how many rows that takes. With
-`Memory.MODEL` the model decides: of each input as many of the last rows are kept as equations 7 and 8 say, from the
-data alone. What goes before its time is given up (`shed`), and the windows that it lies in are lossy.
+A new row is matched with the kept rows of the other inputs, as in every join. By default a row is kept until the
+promises of the other inputs have passed its time, so no result is missing; the model only predicts how many rows that
+takes. With `Memory.MODEL` the model decides: each input keeps as many of its last rows as equations 7 and 8 say,
+computed from the data alone. A row that is dropped too early is given up (`shed`), and its windows are lossy.
 
-Under a bound of memory, rows wait before they come into the join, sorted or on disk (`admission`). Rows that wait hold
-back nothing that is promised: once all inputs have passed a time, no row before it waits.
+Under a bound of memory, rows wait before they enter the join, in a sort buffer or on disk (`admission`). Waiting rows
+delay no promise: once all inputs have passed a time, no row before it waits.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ __all__ = ["ObliviousJoinOperator"]
 Ints = npt.NDArray[np.int64]
 
 _PLACE = -1
-"""The last word of a kept row: its physical index, the rows of its input that came into the join before it."""
+"""The last word of a kept row: its physical index, which is the number of its input's rows that entered the join before
+it."""
 
 _STEP = 256
-"""Rows of all inputs after which the model cuts buffers: at the same rows, however they are cut into batches."""
+"""The model cuts buffers each time this many rows of all inputs have come: at the same rows, however batches are
+cut."""
 
 _SLACK = 8
-"""A buffer is cut when one part in so many of it, or more, is to go: each cut looks at all rows of the input."""
+"""A buffer is cut only when at least one in this many of its rows is to go, because each cut scans all of them."""
 
 
 class ObliviousJoinOperator(JoinOperator):
@@ -70,17 +72,17 @@ class ObliviousJoinOperator(JoinOperator):
         self._usage = usage_space()
 
     def usage(self, state: State) -> Usage:
-        """What was predicted and needed."""
+        """The predicted and the needed buffers."""
         return state.get(self._usage, ONLY) or Usage.of(len(self._ports))
 
     def buffers(self, state: State) -> tuple[Buffer, ...]:
-        """The same by input, for metrics."""
+        """The predicted and the needed buffers by input, for metrics."""
         usage = self.usage(state)
         of = zip(self._plan.inputs, usage.predicted, usage.used, strict=True)
         return tuple(Buffer(port.label, rows, used, usage.found, usage.within) for port, rows, used in of)
 
     def kept(self, port: int, state: State) -> int:
-        """Rows of an input that can still meet others, those that wait included."""
+        """Number of an input's rows that can still match others, waiting ones included."""
         waiting = self.admission.sorting(port, state) + self.admission.on_disk(port, state)
         return waiting + sum(len(piece) for _, piece in self._pieces(port, state))
 
@@ -114,7 +116,7 @@ class ObliviousJoinOperator(JoinOperator):
             out.promise(0, made)
 
     def _passed(self, bounds: Sequence[int]) -> int:
-        """The end of the last window in which a row can lie that all inputs have passed."""
+        """The end of the last window that holds times which all inputs have passed."""
         least = min(bounds)
         return least if least in (INT64_MIN, FOREVER) else ((least - 1) // self._size + 1) * self._size
 
@@ -141,7 +143,7 @@ class ObliviousJoinOperator(JoinOperator):
             self._kept.absence.let_go([(port, key) for key in keys], still, state)
 
     def _count(self, port: int, parts: Mapping[int, Words], arrived: Sequence[int], usage: Usage) -> None:
-        """Note how far back the partners of new rows were."""
+        """Note how many rows ago the partners of new rows came."""
         inside = np.ones(len(parts[port]), np.bool_)
         for of, part in parts.items():
             if of != port:
@@ -152,11 +154,11 @@ class ObliviousJoinOperator(JoinOperator):
         usage.within += int(inside.sum())
 
     def _waiting(self, bounds: Sequence[int], state: State) -> tuple[int, ...]:
-        """For each input the time before which no row of it is to come into the join any more."""
+        """For each input, the time before which no row of it will enter the join any more."""
         return tuple(min(bound, self.admission.least(port, state)) for port, bound in enumerate(bounds))
 
     def _free(self, state: State) -> None:
-        """Drop the rows that no row to come can meet."""
+        """Drop the rows that no later row can match."""
         known = state.get(self._still, ONLY)
         before = (INT64_MIN,) * len(self._ports) if known is None else known.times
         still = self._waiting(self._kept.bounds(state), state)
@@ -171,7 +173,7 @@ class ObliviousJoinOperator(JoinOperator):
             absence.let_go(found, still, state)
 
     def _predict(self, usage: Usage, state: State, out: Out) -> None:
-        """Ask the model again; where it decides, cut the buffers to what it says."""
+        """Evaluate the model again; if it decides, cut the buffers to its sizes."""
         monitor = self.admission.monitor(state)
         usage.predicted, usage.then = list(monitor.buffers()), [one.arrived for one in monitor.inputs]
         if self._cuts:
@@ -183,7 +185,7 @@ class ObliviousJoinOperator(JoinOperator):
         self.admission.forget(state)
 
     def _cut(self, port: int, before: int, state: State, out: Out) -> int:
-        """Give up the rows of an input that came into the join before this place; returns their number."""
+        """Give up the rows of an input that entered the join before this place; returns their number."""
         shed = 0
         for key, piece in self._pieces(port, state):
             old = piece.rows[:, _PLACE].view(np.int64) < before

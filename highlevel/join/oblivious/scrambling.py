@@ -1,4 +1,4 @@
-"""How far out of order the keys of one input come (Wu, definition 2.2): a piece of state."""
+"""Measures how far out of order the keys of one input come (Wu, definition 2.2): a piece of state."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Scrambling", "pack", "scrambling_space", "unpack"]
 Ints = npt.NDArray[np.int64]
 
 _PERIOD = 1 << 16
-"""Tuples over which the scrambling factor is the greatest seen: in this period and the one before."""
+"""Tuples in a period. The scrambling factor is the greatest one seen in this period and the one before."""
 
 _REMEMBERED = 1 << 12
-"""Tuples at least among which the first with a greater key is looked for. One that comes later still is not told by how
-much, but raises the factor by so much that the next one is."""
+"""Fewest tuples among which the first one with a greater key is searched. The scrambling of a tuple that comes even
+later is unknown, but it raises the factor so far that the next such tuple is measured."""
 
 _SPARE = 256
-"""Tuples of which more may be remembered, so that not each batch copies what is."""
+"""Tuples that may be remembered beyond need, so that not every batch copies the arrays."""
 
 _SIZE = struct.Struct(">II")
 
@@ -33,10 +33,10 @@ class Scrambling:
     def __init__(self, given: int | None = None) -> None:
         self.given = given
         self.arrived = 0
-        self._most = [0, 0]  # in the period before, and in this one
+        self._most = [0, 0]  # in the previous period and in this one
         self._in_period = 0
-        # The tuples that had a greater key than all before them: keys and places. The first of them with a key not
-        # smaller than another's is the first of all tuples of which that is true.
+        # Keys and places of the tuples whose key was greater than all before. The first tuple of all with a key not
+        # smaller than a given one is always among them.
         self._highs: Ints = np.empty(0, np.int64)
         self._places: Ints = np.empty(0, np.int64)
 
@@ -96,7 +96,7 @@ def scrambling_space(name: str) -> Space[Scrambling]:
 
 
 def pack(values: list[object], numbers: Ints) -> bytes:
-    """Values that JSON has, and numbers."""
+    """Encode values that JSON can express and an array of numbers."""
     head, body = json.dumps(values).encode(), numbers.astype("<i8", copy=False).tobytes()
     return _SIZE.pack(len(head), len(body)) + head + body
 

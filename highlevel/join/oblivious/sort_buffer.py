@@ -24,8 +24,8 @@ class SortBuffer:
         return self.rows.nbytes
 
     def add(self, rows: Words, hold: int, below: int | None = None) -> Words:
-        """Take rows, and return those that leave, in order: all but as many as the scrambling factor (`hold`), and
-        those with smaller keys than `below`, which have been promised to be complete."""
+        """Take rows and return, in order, those that leave: all but the last `hold` (the scrambling factor), and all
+        with keys smaller than `below`, which are promised to be complete."""
         together = np.concatenate((self.rows, rows))
         keys = together[:, self.key].view(np.int64)
         order = np.argsort(keys, kind="stable")

@@ -1,8 +1,8 @@
-"""What a window-oblivious join needed of its buffers, beside what the model predicts: a piece of state.
+"""The buffers that a window-oblivious join needed, and those that the model predicts: a piece of state.
 
-A row that finds a partner needed a buffer that reaches back to the partner: as many rows as came of that input since,
-the partner included (Wu, 5.1: the optimal buffer space). The share of results for which the predicted buffers were
-large enough is the accuracy that the model has or would have (eq. 1).
+A row that finds a partner needs a buffer of all rows that came of that input since the partner, the partner included
+(Wu, 5.1: the optimal buffer space). The model's accuracy is the share of results for which the predicted buffers were
+large enough (eq. 1); without `Memory.MODEL` it is the accuracy that the model would have.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from highlevel.interface import Space
 __all__ = ["Buffer", "Usage", "usage_space"]
 
 _PERIOD = 4096
-"""Rows of all inputs over which the greatest buffer is told: in this period and the one before."""
+"""Rows of all inputs in a period. The greatest buffer is that of this period and the one before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Of an input of a join in one bucket: the rows that the model predicts, and those that were needed of late.
-    `found` and `within` are of the join."""
+    """The buffer of one input of a join in one bucket: the rows that the model predicts and those needed recently.
+    `found` and `within` are those of the join."""
 
     input: str
     predicted: int
@@ -33,14 +33,14 @@ class Buffer:
 
 @dataclass(slots=True)
 class Usage:
-    """`predicted`: rows of each input, by the model, when `then` rows of it had come. `found`: rows of the join;
+    """`predicted`: rows of each input, by the model, when `then` rows of it had come. `found`: output rows of the join;
     `within`: those whose partners were inside the predicted buffers. `shed`: rows of each input that the model gave up
     before their time."""
 
     predicted: list[int]
     then: list[int]
     shed: list[int]
-    most: list[list[int]]  # buffers that were needed, by input: in the period before, and in this one
+    most: list[list[int]]  # needed buffers by input: in the previous period and in this one
     cut: list[int]  # the rows of each input before this place have been given up
     found: int = 0
     within: int = 0
@@ -48,19 +48,19 @@ class Usage:
 
     @classmethod
     def of(cls, inputs: int) -> Usage:
-        """Before the first row. Nothing is predicted yet, so whatever is kept is inside."""
+        """The usage before the first row. Nothing is predicted yet, so every kept row counts as inside."""
         return cls([0] * inputs, [0] * inputs, [0] * inputs, [[0, 0] for _ in range(inputs)], [0] * inputs)
 
     @property
     def used(self) -> tuple[int, ...]:
-        """The greatest buffer of each input that a row of late has needed."""
+        """The greatest buffer of each input that a recent row has needed."""
         return tuple(map(max, self.most))
 
     def need(self, port: int, rows: int) -> None:
         self.most[port][1] = max(self.most[port][1], rows)
 
     def take(self, rows: int) -> None:
-        """So many rows came."""
+        """Count rows that have come."""
         period = self.taken // _PERIOD
         self.taken += rows
         if self.taken // _PERIOD > period:

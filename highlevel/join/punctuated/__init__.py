@@ -1,5 +1,5 @@
 """The window join that also uses promises about values (Ding 2004)."""
 
-from highlevel.join.punctuated.punctuated_join import PunctuatedJoinOperator
+from highlevel.join.punctuated.punctuated_join import FreedRows, PunctuatedJoinOperator
 
-__all__ = ["PunctuatedJoinOperator"]
+__all__ = ["FreedRows", "PunctuatedJoinOperator"]

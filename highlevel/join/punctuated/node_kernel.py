@@ -1,8 +1,8 @@
-"""The kernels of a punctuated join: lists of T-nodes by value and by time, and what is done along them (Ding 4.1, 4.3).
+"""The kernels of a punctuated join: they build, probe and purge lists of T-nodes by value and by time (Ding 4.1, 4.3).
 
-Everything is an array: a T-node is a position in `owners` and its fellows, an I-node one in `heads` and its fellows. A
-T-node that was removed has no owner. It leaves a list when somebody walks over it there (lazy deletion, 4.3). Value
-lists run from the row that came last to the first, so that what is found, and its order, depend on the rows alone.
+Nodes are positions in arrays: a T-node in `owners` and the arrays beside it, an I-node in `heads` and those beside it.
+A removed T-node has no owner. It leaves a list when the next walk passes it (lazy deletion, 4.3). Value lists run from
+the row that came last to the first, so that the results and their order depend on the rows alone.
 """
 
 from __future__ import annotations
@@ -102,11 +102,12 @@ def probe_lists(
     times: Ints, found: Ints, matched: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Pairs of a probing row, given by the I-node of its partners, and a partner with a time from the row's `low` up to
-    its `high`. Their number is the third result; the first two say where to go on: the number of rows when all is done.
+    its `high`. Their number is the third result. The first two results say where to continue; the first is the number
+    of rows when all is done.
     """
     count = 0
     for i in range(row, nodes.shape[0]):
-        before = -2  # of a list that is gone on with, what stands before is not known
+        before = -2  # the node before is unknown in a list that is continued
         if at == START:
             at = heads[nodes[i]] if nodes[i] >= 0 else -1
             before = -1
@@ -135,8 +136,8 @@ def _remove(
     at: int, owners: Shorts, times: Ints, bins: Shorts, bin_counts: Shorts, bin_changed: Shorts, counts: Shorts,
     waiting: Shorts, bounds: Ints,
 ) -> int:  # fmt: skip
-    """Remove a T-node. Returns its I-node if that has promised its value and has lost the last row below its bound,
-    else -1."""
+    """Remove a T-node. Returns its I-node if the value is promised and this was its last row below the bound, else
+    -1."""
     node = owners[at]
     owners[at] = -1
     counts[node] -= 1
@@ -186,8 +187,8 @@ def promise(
     nodes: Ints, bound: int, heads: Shorts, next_value: Shorts, owners: Shorts, times: Ints, waiting: Shorts,
     bounds: Ints, done: Ints,
 ) -> int:  # fmt: skip
-    """This input has promised that no later row has the value of one of these I-nodes and a time below the bound.
-    Returns how many of them are in `done`: those that have no row below it."""
+    """Note this input's promise that no later row has the value of one of these I-nodes and a time below the bound.
+    Returns how many of these I-nodes are in `done`: those without a row below the bound."""
     count = 0
     for n in range(nodes.shape[0]):
         node = nodes[n]

@@ -1,12 +1,12 @@
 """The rows that a punctuated join keeps of one input, in lists by value and by time (Ding 4.1, figure 3).
 
-A T-node holds a row. It stands in the list of the rows of its value, and in the list of the rows of its time. An I-node
-stands for a value: it heads the list of its rows, and says whether its input has promised the value, below which time
-(PunctFlag). All of them are positions in arrays: no object is made for a row or a value.
+A T-node holds a row. It is in the list of the rows of its value, and in the list of the rows of its time. An I-node
+stands for a value: it heads the list of its rows, and holds the time below which its input has promised the value, if
+it has (PunctFlag). All of them are positions in arrays: no object is made for a row or a value.
 
-Ding's time list is one list in order of time. Here rows come in any order, so it is a list for each bin of time: what
-stands in a bin that reaches beyond the frontier is looked at again. Bins are also the pieces that are written. The
-lists are made again from what is written when they are first needed.
+Ding's time list is one list in order of time. Here rows come in any order, so it is a list for each bin of time: a bin
+that reaches beyond the frontier is scanned again later. Bins are also the pieces of state; the lists are made from them
+when first needed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]  # positions: fewer rows than 2^31 are kept of an input
 
 MOST_PROMISED = 1 << 16
-"""Promised values that are remembered of an input. Beyond this limit promises are lost, never rows."""
+"""Most promised values remembered of an input. Beyond this limit promises are lost, never rows."""
 
 _PAIRS = 1 << 15
-"""Pairs found at a time: their combinations must fit into memory, however skewed the values are."""
+"""Most pairs found at a time. Their combinations must fit into memory, however skewed the values are."""
 
 _LEAST = 64
 _GROWTH = 8
-"""Room to grow, when an array is full: an eighth. Removed rows take room until they are a third of all."""
+"""A full array grows by an eighth. Removed rows take room until they are a third of all rows."""
 
 # Values come from the network. Neither the rows found nor their order depend on the seed.
 _SEED = np.uint64(secrets.randbits(64))
@@ -54,8 +54,8 @@ _SEED = np.uint64(secrets.randbits(64))
 
 @dataclass(slots=True, eq=False)
 class TimeBin:
-    """The rows of one bin of time: a part of the lists, or as they were written, each with the number of its
-    arrival."""
+    """The rows of one bin of time, each with the number of its arrival: a part of the lists, or as written to the
+    state."""
 
     at: int  # the word of a row that holds its time
     numbered: Callable[[], Words]
@@ -68,10 +68,10 @@ class TimeBin:
 
 @dataclass(slots=True)
 class _TNodes:
-    """The first `used` entries of each array count."""
+    """The first `used` entries of each array are valid."""
 
     rows: Words
-    numbers: Ints  # of arrival
+    numbers: Ints  # number of arrival
     owners: Shorts  # the I-node; -1: the row was removed
     bins: Shorts
     next_value: Shorts
@@ -88,16 +88,16 @@ class _TNodes:
 
 @dataclass(slots=True)
 class _INodes:
-    """The first `used` entries of each array but `slots` count."""
+    """The first `used` entries of each array except `slots` are valid."""
 
     keys: Words
-    slots: Shorts  # of the hash table: the first I-node of a chain
-    following: Shorts  # in the chain
+    slots: Shorts  # the hash table: the first I-node of each chain
+    following: Shorts  # the next one in the chain
     heads: Shorts
-    counts: Shorts  # of rows
-    waiting: Shorts  # of them those below the bound
-    bounds: Ints  # no later row of the input has the value and a time below; NEVER: nothing was promised
-    told: Ints  # the bound that the output has been told of
+    counts: Shorts  # number of rows
+    waiting: Shorts  # rows below the bound
+    bounds: Ints  # no later row of the input has the value and a time below this; NEVER: no promise
+    told: Ints  # the bound that the output was promised
     used: int = 0
 
     @classmethod
@@ -142,8 +142,10 @@ class Nodes:
         self._bins = _Bins()
         self._arrivals = 0
         self.loaded = True
-        """Whether the rows that were written are in the lists."""
+        """Whether the rows in the state have been put into the lists."""
         self._some_promised = False
+        self._until = NEVER  # the greatest bound of a promise that ends; NEVER: there is none
+        self._looked_at = 0  # number of I-nodes when the unused ones were last counted
 
     @property
     def key_words(self) -> int:
@@ -157,13 +159,18 @@ class Nodes:
         return sum(part.nbytes for part in (*parts, i.counts, i.waiting, i.bounds, i.told))
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self._t.used - self._t.removed
 
     @property
     def promised(self) -> int:
-        """Values that the input has promised and that are remembered."""
+        """Number of promised values that are remembered."""
         return int((self._i.bounds[: self._i.used] != NEVER).sum())
+
+    @property
+    def expiring(self) -> bool:
+        """Whether a promise with a bound in time is remembered."""
+        return self._until > NEVER
 
     def find(self, keys: Words) -> Ints:
         """The I-node of each key; -1: there is none."""
@@ -175,7 +182,9 @@ class Nodes:
         """The times below which the input has promised to send no more rows of these I-nodes."""
         if not len(nodes) or not self._some_promised:
             return np.full(len(nodes), NEVER)
-        return np.where(nodes < 0, NEVER, self._i.bounds[nodes])
+        found: Ints = self._i.bounds.take(nodes)
+        found[nodes < 0] = NEVER
+        return found
 
     def probe(self, nodes: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Words]]:
         """Pairs of a probing row, given by the I-node of its partners, and a row of this input with a time from the
@@ -197,22 +206,25 @@ class Nodes:
             self._arrivals += len(rows)
 
     def drop_before(self, alive: int) -> Ints:
-        """Remove rows older than this time. Returns the I-nodes of promised values that thereby are done."""
+        """Remove rows older than this time. Returns the I-nodes of promised values that thereby have no row below their
+        bound."""
         last = FOREVER if alive == FOREVER else alive // self._width
         old = [place for key, place in self._bins.places.items() if key <= last]
         return self._remove_older(np.array(old, np.int64), alive, self._bins.heads, self._t.next_time)
 
     def purge(self, nodes: Ints, alive: int) -> Ints:
-        """The other input has promised the values of these I-nodes: remove their rows older than this time. Returns
-        the I-nodes of values that this input, too, has promised and that thereby are done."""
+        """Remove the rows of these I-nodes older than this time, because the other input has promised their values.
+        Returns those I-nodes whose values this input has promised, too, and that thereby have no row below their
+        bound."""
         return self._remove_older(nodes, alive, self._i.heads, self._t.next_value)
 
     def promise(self, keys: Words, bound: int) -> tuple[Ints, Ints]:
-        """This input promises these values below this time. Returns their I-nodes, and those of them that are done:
-        they have no row below it."""
+        """Note this input's promise of these values below this time. Returns their I-nodes, and those of them that have
+        no row below it."""
         nodes = self._made(keys, self.find(keys))
         t, i = self._t, self._i
         self._some_promised = True
+        self._until = max(self._until, NEVER if bound == FOREVER else bound)
         done = np.empty(len(nodes), np.int64)
         count = promise(
             nodes, bound, i.heads, t.next_value, t.owners, self._times, i.waiting, i.bounds, done
@@ -221,40 +233,43 @@ class Nodes:
         return nodes, done[:count]
 
     def untold(self, nodes: Ints) -> Ints:
-        """Those of these I-nodes of whose bound the output has not been told. It counts as told from now on."""
+        """Those of these I-nodes whose bound was not promised to the output yet. It counts as promised from now on."""
         fresh = np.unique(nodes)
         fresh = fresh[self._i.told[fresh] < self._i.bounds[fresh]]
         self._i.told[fresh] = self._i.bounds[fresh]
         return fresh
 
     def told(self, nodes: Ints) -> Ints:
-        """The bounds that the output has been told of."""
+        """The bounds that the output was promised."""
         return np.where(nodes < 0, NEVER, self._i.told[nodes]) if len(nodes) else nodes
 
     def keys(self, nodes: Ints) -> Words:
         return self._i.keys[nodes]
 
     def forget(self, nodes: Ints) -> None:
-        """What was promised of these values says no more."""
+        """Forget the promises of these values: they exclude nothing any more."""
         for array in (self._i.bounds, self._i.told):
             array[nodes] = NEVER
         self._i.waiting[nodes] = 0
 
     def forget_below(self, time: int) -> bool:
-        """No later row of the output has an older row of this input: promises below this say no more. Returns whether
+        """Forget promises below this time: no later row of the output has an older row of this input. Returns whether
         there were any."""
-        if not self._some_promised:
+        if self._until == NEVER:
             return False
         bounds = self._i.bounds[: self._i.used]
         old = np.flatnonzero((bounds != NEVER) & (bounds <= time) & (bounds < FOREVER))
         self.forget(old)
         self._some_promised = bool((bounds != NEVER).any())
+        self._until = NEVER if self._until <= time else self._until
         return len(old) > 0
 
     def tidy(self) -> None:
-        """Free what removed rows and values take, once it is much."""
-        i = self._i
-        gone = int(((i.counts[: i.used] == 0) & (i.bounds[: i.used] == NEVER)).sum())
+        """Free the memory of removed rows and values once it is much."""
+        i, gone = self._i, 0
+        if i.used > _LEAST + self._looked_at + self._looked_at // 2:
+            gone = int(((i.counts[: i.used] == 0) & (i.bounds[: i.used] == NEVER)).sum())
+            self._looked_at = i.used
         if self._t.removed > _LEAST + len(self) // 2 or gone > _LEAST + (i.used - gone) // 2:
             self._compact()
 
@@ -266,14 +281,14 @@ class Nodes:
         return np.column_stack((t.rows[which], t.numbers[which].view(np.uint64)))
 
     def take_changed(self) -> list[tuple[int, bool]]:
-        """The keys of the bins that have changed since the last call, with whether rows are left in them."""
+        """The keys of the bins that have changed since the last call, each with whether it still has rows."""
         bins = self._bins
         places = np.flatnonzero(bins.changed[: len(bins.keys)]).tolist()
         bins.changed[:] = 0
         return sorted((bins.keys[place], bool(bins.counts[place])) for place in places)
 
     def load(self, numbered: Words, keys: Words) -> None:
-        """Put rows into the lists that were written with their numbers; `keys`: their values."""
+        """Put rows from the state, with their numbers, into the lists; `keys`: their values."""
         order = np.argsort(numbered[:, -1].view(np.int64), kind="stable")
         rows, numbers = numbered[order, :-1], numbered[order, -1].view(np.int64)
         if len(rows):
@@ -284,7 +299,7 @@ class Nodes:
         self.loaded = True
 
     def flags(self) -> tuple[Words, Ints, Ints]:
-        """The promised values with their bounds and those that the output knows."""
+        """The promised values with their bounds and the bounds that the output was promised."""
         which = np.flatnonzero(self._i.bounds[: self._i.used] != NEVER)
         return self._i.keys[which], self._i.bounds[which], self._i.told[which]
 
@@ -292,6 +307,7 @@ class Nodes:
         nodes = self._made(keys, self.find(keys))
         self._i.bounds[nodes], self._i.told[nodes] = bounds, told
         self._some_promised = len(nodes) > 0
+        self._until = int(bounds.max(initial=NEVER, where=bounds < FOREVER))
 
     def _remove_older(self, lists: Ints, alive: int, heads: Shorts, following: Shorts) -> Ints:
         t, i, bins = self._t, self._i, self._bins
@@ -328,7 +344,7 @@ class Nodes:
         )  # fmt: skip
 
     def _made(self, keys: Words, nodes: Ints) -> Ints:
-        """The I-nodes of these keys, made where there is none."""
+        """The I-nodes of these keys; missing ones are made."""
         i, missing = self._i, int((nodes < 0).sum())
         if not missing:
             return nodes
@@ -349,7 +365,7 @@ class Nodes:
         self._i = _INodes.of(max(_LEAST, len(kept) + len(kept) // _GROWTH), i.keys.shape[1])
         for name in ("keys", "waiting", "bounds", "told"):
             getattr(self._i, name)[: len(kept)] = getattr(i, name)[kept]
-        self._i.used = len(kept)
+        self._i.used = self._looked_at = len(kept)
         link_nodes(self._i.slots, self._i.following, self._i.keys, 0, len(kept), _SEED)
         self._t = _TNodes.of(max(_LEAST, len(left) + len(left) // _GROWTH), t.rows.shape[1])
         self._bins = _Bins()
@@ -377,7 +393,10 @@ class Nodes:
         i.waiting[: i.used] = np.bincount(owners[below], minlength=i.used)
 
     def _limit(self) -> None:
-        """Forget the promises of the least bounds beyond the limit; of equal ones those of the least values."""
+        """Forget promises beyond the limit: those of the least bounds first, of equal bounds those of the least
+        values."""
+        if self._i.used <= MOST_PROMISED:
+            return
         keys, bounds, _ = self.flags()
         if len(keys) > MOST_PROMISED:
             order = np.lexsort((*keys.T[::-1], bounds))
@@ -428,7 +447,7 @@ class NodeStore:
         return nodes
 
     def save(self, nodes: Nodes, state: State, promised: bool = False) -> None:
-        """Put what has changed; `promised`: also what is known of promises."""
+        """Put what has changed into the state; `promised`: also the promised values."""
         for key, rows_left in nodes.take_changed():
             if rows_left:
                 state.put(self.space, key, TimeBin(self._at, partial(nodes.rows_of, key)))

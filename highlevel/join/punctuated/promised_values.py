@@ -1,4 +1,5 @@
-"""Promises about values at a punctuated join: which of its keys an input has promised, and what its output promises."""
+"""Promises about values at a punctuated join: converts an input's promise to keys, and keys to promises of the
+output."""
 
 from __future__ import annotations
 
@@ -18,21 +19,21 @@ from lowmark.wire.rows.values import FOREVER, NEVER
 __all__ = ["PromisedValues"]
 
 _NOT_PLAIN = (Kind.FLOAT, Kind.STR)
-"""Kinds whose words are not those that are compared."""
+"""Kinds whose words in a row are not the words that are compared."""
 
 
 class PromisedValues:
     def __init__(self, plan: Join, promising: Promising) -> None:
         self._bands = plan.bands
         self._promising = promising
-        self._columns = [plan.keys(0), plan.keys(1)]
-        self._kinds = [plan.inputs[0].schema.column(name).kind for name in plan.keys(0)]
+        self._columns = plan.promised_keys
+        self._kinds = [plan.inputs[0].schema.column(name).kind for name in self._columns[0]]
         self._plain = not any(kind in _NOT_PLAIN for kind in self._kinds)
         self._shown = _shown(plan)
 
     def keys(self, port: int, promise: Promise) -> Words | None:
-        """The keys, as rows of words, that this promise of an input excludes, all of the join's columns together; None:
-        it is about something else."""
+        """The keys, as rows of words, that this promise of an input excludes; None: it is not about the promised
+        columns."""
         named = [bound for bound in promise.bounds if bound.values is not None]
         others = [bound.column for bound in promise.bounds if bound.values is None]
         if not self._plain or len(named) != 1 or others not in ([], [PANE]):
@@ -45,7 +46,8 @@ class PromisedValues:
         return ValueSet(np.concatenate(wide, axis=1)).words(*self._kinds)
 
     def promises(self, port: int, keys: Words, bound: int) -> Iterator[Promise]:
-        """No later row of the output has a row of this input with one of these keys and a time below the bound."""
+        """Promises that no later row of the output has a row of this input with one of these keys and a time below the
+        bound."""
         keys = keys[np.lexsort(keys.T[::-1])]
         times = [bound, bound]
         if bound < FOREVER:
@@ -66,9 +68,10 @@ class PromisedValues:
 
 
 def _shown(plan: Join) -> list[tuple[str, ...]]:
-    """The names under which the output shows all columns of the key: those of each input, else of both."""
+    """The names under which the output shows all columns of the key: one set for each input that shows them all, else a
+    set of both inputs together."""
     by_port = [dict(port.output) for port in plan.inputs]
-    ways = [[by_port[port].get(columns[port] or "") for columns in plan.equal] for port in (0, 1)]
+    ways = [[by_port[port].get(column) for column in plan.promised_keys[port]] for port in (0, 1)]
     whole = [tuple(name for name in way if name is not None) for way in ways if None not in way]
     either = [one or other for one, other in zip(*ways, strict=True)]
     if not whole and None not in either:

@@ -1,23 +1,25 @@
 """The join of two inputs that uses windows and promises about values together (Ding 2004: PWJoin).
 
-As in any join a new row meets the rows that are there, and is kept as long as a later row could meet it. Which rows can
-follow is known in two ways: the frontier says it of all values, a promise about values of some. A value that an input
-has promised below time b has a frontier of its own there, the later of the two:
+As in any join, a new row is matched with the kept rows, and is kept as long as a later row could match it. The frontier
+bounds later rows of all values, a promise about values those of some values. A value that an input has promised below
+time b has a frontier of its own, the later of the input's frontier and b:
 
-- invalidate: when the frontier of one input moves, rows of the other leave whose window ends before it. Ding does so at
-  each row, whose time is the frontier where inputs are in order;
-- purge: when an input promises values, the rows of the other leave that have them and whose window ends before b;
-- drop on arrival: a row that only excluded rows could meet meets those that are there, and is not kept;
-- propagate: once an input has promised a value and no row of it below b is left, no later row of the output holds one.
+- invalidate: when the frontier of one input moves, rows of the other whose window ends before it are dropped. Ding does
+  so at each row, because the row's time is the frontier of an ordered input;
+- purge: when an input promises values, the other's rows with these values whose window ends before b are dropped;
+- drop on arrival: a row that only excluded rows could match later is matched with the kept rows, and is not kept;
+- propagate: once an input has promised a value and has no row of it below b left, the output promises the value, too.
   This covers both of Ding's rules. If the other input promises the value, too, its rows are purged at once (theorem
   3.1). If it does not, they leave with their window: early propagation (theorem 4.1).
 
-A row that breaks a promise of its own input is given up: `punctuated`.
+A row that breaks a promise of its own input is given up with the reason `punctuated`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,6 +27,7 @@ import numpy.typing as npt
 
 from highlevel.interface import Out, Space, State, Words
 from highlevel.join.base import WindowJoin
+from highlevel.join.bounds import ONLY
 from highlevel.join.lookups import Key, keys_of, matchable
 from highlevel.join.punctuated.nodes import Nodes, NodeStore, TimeBin
 from highlevel.join.punctuated.promised_values import PromisedValues
@@ -34,11 +37,20 @@ from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["PunctuatedJoinOperator"]
+__all__ = ["FreedRows", "PunctuatedJoinOperator"]
 
 Ints = npt.NDArray[np.int64]
 
-_NONE = np.empty(0, np.int64)
+
+@dataclass(frozen=True, slots=True)
+class FreedRows:
+    """One input of a punctuated join in one bucket. `kept`: rows kept now. `promised`: promised values remembered.
+    `freed`: rows, since the beginning, that promises of the other input have purged or kept out."""
+
+    input: str
+    kept: int
+    promised: int
+    freed: int
 
 
 class PunctuatedJoinOperator(WindowJoin):
@@ -50,14 +62,24 @@ class PunctuatedJoinOperator(WindowJoin):
         super().__init__(plan)
         self._promised = PromisedValues(plan, self._promising)
         self._stores = [self._store(port) for port in (0, 1)]
+        promised = set(zip(*plan.promised_keys, strict=True))
+        others = [tied for tied in zip(plan.keys(0), plan.keys(1), strict=True) if tied not in promised]
+        self._others = [tuple(Key(port, tied[port]) for tied in others) for port in (0, 1)]
+        self._freed: Space[list[int]] = Space("freed", lambda piece: json.dumps(piece).encode(), json.loads)
 
     def rows_of(self, port: int) -> Space[TimeBin]:
         """The rows kept of a port, for audits."""
         return self._stores[port].space
 
     def nodes(self, port: int, state: State) -> Nodes:
-        """The same, with what is known of promised values."""
+        """The kept rows of a port with its promised values."""
         return self._stores[port].nodes(state)
+
+    def freed(self, state: State) -> tuple[FreedRows, ...]:
+        """The freed rows by input, for metrics."""
+        freed = state.get(self._freed, ONLY) or [0, 0]
+        each = zip(self._plan.inputs, (self.nodes(port, state) for port in (0, 1)), freed, strict=True)
+        return tuple(FreedRows(port.label, len(nodes), nodes.promised, rows) for port, nodes, rows in each)
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
         bounds = self._kept.bounds(state)
@@ -74,7 +96,10 @@ class PunctuatedJoinOperator(WindowJoin):
             return
         theirs = other.find(keys)
         high = self._meet(port, rows, theirs, state, out)
-        waiting = self._kept.waits(port, rows, bounds) & (high > other.bounds(theirs))
+        waiting = self._kept.waits(port, rows, bounds)
+        kept_out = waiting & (high <= other.bounds(theirs))
+        self._count(port, int(np.count_nonzero(kept_out)), state)
+        waiting &= ~kept_out
         own.add(rows[waiting], keys[waiting], mine[waiting])
         self._stores[port].save(own, state)
 
@@ -99,46 +124,63 @@ class PunctuatedJoinOperator(WindowJoin):
         the time at which its window ends."""
         low, high = self._kept.window({port: rows}, 1 - port)
         for probing, partners in self.nodes(1 - port, state).probe(theirs, low, high):
-            self._emit({port: rows[probing], 1 - port: partners}, out)
+            parts = {port: rows[probing], 1 - port: partners}
+            if self._others[0]:
+                one, other = (keys_of(self._schemas, parts, self._others[of]) for of in (0, 1))
+                alike = (one == other).all(axis=1)
+                parts = {of: each[alike] for of, each in parts.items()}
+            self._emit(parts, out)
         return high
 
     def _invalidate(self, port: int, bounds: Sequence[int], state: State, out: Out) -> None:
-        """The other input's frontier has moved: drop the rows of this one that no later row can match."""
-        least = self._plan.bands.output(bounds)
+        """Drop the rows of this input that no later row can match, because the other input's frontier has moved."""
+        nodes = self.nodes(port, state)
+        done = nodes.drop_before(self._bands.alive(port, bounds))
+        if len(done) and min(bounds) < FOREVER:
+            self._tell(port, done, state, out)
+        least = self._bands.output(bounds) if self._expiring(state) else (NEVER, NEVER)
         for number, store in enumerate(self._stores):
-            nodes = store.nodes(state)
-            done = nodes.drop_before(self._plan.bands.alive(port, bounds)) if number == port else _NONE
-            if len(done) and min(bounds) < FOREVER:
-                self._tell(number, done, state, out)
-            forgotten = nodes.forget_below(least[number])
+            forgotten = least[number] > NEVER and store.nodes(state).forget_below(least[number])
             if forgotten or number == port:
-                store.save(nodes, state, promised=forgotten or len(done) > 0)
+                store.save(store.nodes(state), state, promised=forgotten or (number == port and len(done) > 0))
+
+    def _expiring(self, state: State) -> bool:
+        """Whether a promise with a bound in time is remembered."""
+        return any(store.nodes(state).expiring for store in self._stores)
 
     def _purge(self, port: int, keys: Words, bound: int, state: State, out: Out) -> None:
-        """This input promises these values below the bound."""
-        if bound <= self._plan.bands.output(self._kept.bounds(state))[port]:
+        """Handle an input's promise of these values below the bound."""
+        if bound <= self._bands.output(self._kept.bounds(state))[port]:
             return
         own, other = self.nodes(port, state), self.nodes(1 - port, state)
         bounds = (bound, NEVER) if port == 0 else (NEVER, bound)
-        theirs = other.find(keys)
-        purged = other.purge(theirs, self._plan.bands.alive(1 - port, bounds))
+        theirs, before = other.find(keys), len(other)
+        purged = other.purge(theirs, self._bands.alive(1 - port, bounds))
+        self._count(1 - port, before - len(other), state)
         mine, done = own.promise(keys, bound)
         self._tell(port, done, state, out)
         self._tell(1 - port, purged, state, out)
-        if bound == FOREVER:  # of values that both inputs exclude for ever nothing has to be known any more
+        if bound == FOREVER:  # values that both inputs exclude for ever can be forgotten
             ended = (own.bounds(mine) == FOREVER) & (other.bounds(theirs) == FOREVER)
             own.forget(mine[ended])
             other.forget(theirs[ended])
         for store, nodes in zip(self._stores, (own, other) if port == 0 else (other, own), strict=True):
             store.save(nodes, state, promised=True)
 
+    def _count(self, port: int, rows: int, state: State) -> None:
+        """Count rows of this input that a promise of the other one has freed."""
+        if rows:
+            freed = state.get(self._freed, ONLY) or [0, 0]
+            freed[port] += rows
+            state.put(self._freed, ONLY, freed)
+
     def _tell(self, port: int, done: Ints, state: State, out: Out) -> None:
-        """Promise what follows of values that this input has promised and of which it has no row below the bound."""
+        """Make promises of the output about values that this input has promised and has no row of below the bound."""
         if not len(done):
             return
         nodes, other = self.nodes(port, state), self.nodes(1 - port, state)
         done = nodes.untold(done)
-        done = done[other.told(other.find(nodes.keys(done))) < FOREVER]  # else no row of the value was to come before
+        done = done[other.told(other.find(nodes.keys(done))) < FOREVER]  # the others are excluded already
         bounds = nodes.bounds(done)
         for bound in np.unique(bounds).tolist():
             for made in self._promised.promises(port, nodes.keys(done[bounds == bound]), bound):
@@ -150,7 +192,7 @@ class PunctuatedJoinOperator(WindowJoin):
         return NodeStore(port, at, schema.words, partial(self._keys, port), self._kept.width)
 
     def _keys(self, port: int, rows: Words) -> Words:
-        columns = tuple(Key(port, column) for column in self._plan.keys(port))
+        columns = tuple(Key(port, column) for column in self._plan.promised_keys[port])
         return keys_of(self._schemas, {port: rows}, columns)
 
     def _times(self, port: int, rows: Words) -> Ints:

@@ -1,14 +1,14 @@
 """The rows that a shared join keeps of one port: in bins of time, with one index over all of them.
 
 The bins are the state that is written, in the form of a join of one window (`highlevel.join.kept_rows`), so that joins
-of other windows can come and go beside it. The index is made from them when it is first needed, and grows with them.
-While rows wait, it is written, too, as far as the bins do not tell it: in which order the rows came.
+of other windows can take them over (`handover`). The index is made from them when it is first needed, and grows with
+them. While rows wait, the order in which rows came is written, too, because the bins do not contain it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,13 +23,13 @@ from highlevel.join.shared.schedule_kernel import link_rows
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["SEED", "Buffer", "Index"]
+__all__ = ["SEED", "Index", "SharedBuffer", "drop_index"]
 
 Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]  # positions: fewer rows than 2^31 are kept of a port
 
 SEED = np.uint64(secrets.randbits(64))
-"""Of the hashes: keys come from the network. What is found, and its order, do not depend on it."""
+"""Seed of the hashes, because keys come from the network. The results and their order do not depend on it."""
 
 _LEAST = 64
 
@@ -49,13 +49,13 @@ class Index:
     keys: Words
     width: int  # ns of a bin
     used: int = 0
-    waited_for: bool = False  # rows wait that may meet these
-    unread: Ints | None = None  # as it was written: it is to be made
-    stale: bool = False  # as it was written, with nothing that the bins do not tell
+    waited_for: bool = False  # waiting rows of the other port may match these
+    unread: Ints | None = None  # as read from the state; the index is still to be made
+    stale: bool = False  # as read from the state, which adds nothing to the bins; still to be made
     times: Ints = field(default_factory=_ints)
-    numbers: Ints = field(default_factory=_ints)  # of arrival, counted over both ports
-    places: Shorts = field(default_factory=_shorts)  # of each row in its bin
-    heads: Shorts = field(default_factory=lambda: np.full(1, -1, np.int32))  # as many as a power of two
+    numbers: Ints = field(default_factory=_ints)  # numbers of arrival, counted over both ports
+    places: Shorts = field(default_factory=_shorts)  # place of each row in its bin
+    heads: Shorts = field(default_factory=lambda: np.full(1, -1, np.int32))  # their number is a power of two
     older: Shorts = field(default_factory=_shorts)
     newer: Shorts = field(default_factory=_shorts)
 
@@ -88,7 +88,7 @@ class Index:
         self.older, self.newer = np.empty(room, np.int32), np.empty(room, np.int32)
 
 
-class Buffer:
+class SharedBuffer:
     """`width`: ns of a bin."""
 
     def __init__(self, plan: Join, port: int, width: int) -> None:
@@ -99,7 +99,7 @@ class Buffer:
         self._columns = tuple(Key(port, own if port else other) for own, _, other in tied)
         self._width = width
         self.space: Space[Bin] = bins_space(f"rows.{port}", self._at)
-        self._index: Space[Index] = Space(f"index.{port}", _encode, self._decode)
+        self._index = _index_space(port, self._decode)
 
     def index(self, state: State) -> Index:
         found = state.get(self._index, ONLY)
@@ -128,7 +128,7 @@ class Buffer:
         return first
 
     def hold(self, state: State) -> None:
-        """A row of the other port waits: what it has found are positions in this index."""
+        """Keep positions in this index valid, because a waiting row of the other port refers to them."""
         index = self.index(state)
         if not index.waited_for:
             index.waited_for = True
@@ -147,7 +147,7 @@ class Buffer:
         return rows
 
     def settle(self, alive: int, state: State) -> None:
-        """No row waits: drop the bins that end before this time. Positions in the index change."""
+        """Drop the bins that end before this time; call this only while no row waits. Positions in the index change."""
         gone = state.keys(self.space, None if alive == FOREVER else alive // self._width)
         for key in gone:
             state.drop(self.space, key)
@@ -163,8 +163,8 @@ class Buffer:
         state.put(self._index, ONLY, index)
 
     def _made(self, state: State, unread: Ints | None) -> Index:
-        """The index of the rows in the bins. `unread`: for each row the number, the bin and the place; without, no row
-        waits, and all came before any that will."""
+        """The index of the rows in the bins. `unread`: the number, bin and place of each row; without it no row waits,
+        and all rows came before any later one."""
         index = self._empty()
         if unread is None:
             lines = [np.column_stack((np.full(len(piece), -1), np.full(len(piece), key), np.arange(len(piece))))
@@ -204,8 +204,22 @@ class Buffer:
         return times
 
 
+def drop_index(state: State) -> None:
+    """Forget the indexes of both ports; they are made anew from the bins."""
+    for port in (0, 1):
+        state.drop(_index_space(port, _unread), ONLY)
+
+
+def _index_space(port: int, decode: Callable[[bytes], Index]) -> Space[Index]:
+    return Space(f"index.{port}", _encode, decode)
+
+
+def _unread(data: bytes) -> Index:
+    raise AssertionError("an index that is dropped is not read")
+
+
 def _encode(index: Index) -> bytes:
-    """What the bins do not tell while rows wait; nothing else."""
+    """The part of the index that the bins do not contain, while rows wait; else nothing."""
     if not index.waited_for:
         return b""
     used = slice(index.used)

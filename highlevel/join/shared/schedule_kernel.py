@@ -1,8 +1,8 @@
 """The kernels of a shared join: rows of one port in chains by key, and the scans that the schedule chooses.
 
-A chain holds the rows of one hash in order of time, the newest first; of rows of one time the one that came last stands
-first. A scan is one waiting row's walk over the partners that its next window has and its last one had not. It goes on
-from where the walk before stopped, in both directions: rows may come in any order, so partners can also be newer.
+A chain holds the rows of one hash in order of time, the newest first; of rows of one time, the one that came last is
+first. A scan is one waiting row's walk over the partners that its next window adds to the last one. It continues where
+the previous walk stopped, in both directions, because rows come in any order and partners can be newer.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ def link_rows(
 
 @compiled
 def _chosen(schedule: int, complete: Ints, level: Ints, gain: Floats) -> int:
-    """The waiting row that is served next, always the oldest of those that have met as many windows; -1: none waits.
-    Of rows of equal throughput it is the one that has met fewest (fig. 6: over uniform windows MQT works as SWF does).
+    """The waiting row that is served next; -1: no row waits. It is the oldest of the rows that have scanned equally
+    many windows. Of rows of equal throughput it is the one that has scanned fewest (fig. 6: over uniform windows MQT
+    works as SWF does).
 
-    `complete[n]` rows have met n windows at least: rows in order of arrival never have met more than an older one.
+    The first `complete[n]` rows have scanned at least n windows: no row has scanned more than an older one.
     """
     windows = complete.shape[0] - 1
     if complete[windows] == complete[0]:
@@ -80,8 +81,8 @@ def _find_place(
     row: int, keys: Words, i: int, first: bool, low: int, high: int, down: Ints, up: Ints, times: Ints, heads: Shorts,
     older: Shorts, seed: np.uint64,
 ) -> int:  # fmt: skip
-    """Set where the row's walks begin: around the window [low, high) that it has met; if it has met none (`first`), at
-    the newer end of the one to meet. Returns the rows looked at."""
+    """Set where the row's walks begin: around the window [low, high) that it has scanned; if it has scanned none
+    (`first`), at the newer end of the first one. Returns the number of rows examined."""
     at = heads[np.int64(hash_of(keys, i, seed) & np.uint64(heads.shape[0] - 1))]
     examined = 0
     up[row] = -1
@@ -102,9 +103,8 @@ def _scan(
     keys: Words, times: Ints, numbers: Ints, heads: Shorts, older: Shorts, newer: Shorts,
     found: int, outer: Ints, partner: Ints, ring: Ints,
 ) -> tuple[bool, int, int]:  # fmt: skip
-    """A waiting row, which is row `i` of its port, meets the partners that the next window adds to the `met` ones:
-    rows of the other port that came before it. Returns whether it has met them all, the results found, and the rows
-    looked at."""
+    """Match a waiting row, row `i` of its port, with the partners that its next window adds to the `met` windows: rows
+    of the other port that came before it. Returns whether all are matched, the results found, and the rows examined."""
     examined = 0
     if down[row] == START:
         inner = max(met - 1, 0)
@@ -147,8 +147,8 @@ def scan_rows(
     """Do up to `budget` scans. Results go to `outer` (the waiting row), `partner` (its row in the other port's arrays)
     and `ring` (the number of the least window that holds both).
 
-    Returns scans ended, results found, rows looked at, and the row last scanned to an end. That is -1 if the last scan
-    has not ended because the results are full: then it goes on at the next call."""
+    Returns scans ended, results found, rows examined, and the last row whose scan has ended. The row is -1 if the
+    results are full before the last scan has ended; the next call continues it."""
     scans = 0
     found = 0
     examined = 0
@@ -183,11 +183,12 @@ def scan_rows(
 def find_due(
     schedule: int, complete: Ints, last: int, outer: Ints, ring: Ints, sent: Ints, due: Ints
 ) -> tuple[int, int]:  # fmt: skip
-    """Set, for each result, a bit in `due` for each output that it may leave for now, and in `sent`. Returns how many
-    results are due anywhere, and how many have left for all outputs.
+    """Set, for each result, a bit in `due` and in `sent` for each output that it may go to now. Returns how many
+    results are due anywhere, and how many have gone to all their outputs.
 
-    An output has the results of a row when it has all of older rows. Those of the row whose turn it is leave before its
-    scan of the window has ended: as they are found, or (SWF: the paper's fig. 3) after each of its scans."""
+    An output gets the results of a row only after all results of older rows. The row whose turn it is need not wait
+    until its scan of the output's window has ended: its results go out as they are found, or (SWF: the paper's fig. 3)
+    after each scan."""
     windows = complete.shape[0] - 1
     found = 0
     gone = 0

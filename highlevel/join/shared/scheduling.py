@@ -1,4 +1,4 @@
-"""What the schedules of a shared join go by (Hammad 2003, 3.3)."""
+"""The figures by which the schedules of a shared join choose (Hammad 2003, 3.3)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def number_of(scheduling: Scheduling) -> int:
 
 
 def throughputs(plan: SharedJoin) -> npt.NDArray[np.float64]:
-    """MaxQT: at [i, j] the most queries that a row serves for each ns of window, if it has met i windows and may meet j
-    of them."""
+    """MaxQT: at [i, j] the most queries that a row serves for each ns of window, if it has scanned i windows and may
+    scan up to j."""
     widths = [0, *map(width, plan.joins)]
     served = [0, *np.cumsum(plan.readers).tolist()]
     found = np.zeros((len(widths), len(widths)))
@@ -32,5 +32,5 @@ def throughputs(plan: SharedJoin) -> npt.NDArray[np.float64]:
 
 
 def _gain(queries: int, more: int) -> float:
-    """Queries served for each ns; windows that add nothing are served at once."""
+    """Queries served for each ns; a window that adds no time is scanned at once."""
     return queries / more if more else float("inf")

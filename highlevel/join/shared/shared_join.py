@@ -1,10 +1,10 @@
-"""One window join for several queries whose windows differ (Hammad 2003): each row meets its partners once.
+"""One window join for several queries whose windows differ (Hammad 2003): each row is matched with each partner once.
 
-A new row is kept and waits. `work` scans: a waiting row meets the partners that its next window adds. The schedule
-chooses which row and window come next, largest window only, smallest window first, or by query throughput. A result
-leaves for the output of each window that holds it, in the order of arrival of its later row: so each output has the
-rows, in the order, of a join of its own. Any number of scans may be asked for at a time; the next row may come before
-they are all done.
+A new row is kept and waits. `work` scans: it matches a waiting row with the partners that the row's next window adds.
+The schedule chooses the next row and window: largest window only, smallest window first, or by query throughput. A
+result goes to the output of each window that holds it, in the order of arrival of its later row. Each output therefore
+has the same rows in the same order as a join of its own. `work` may do any number of scans; the next row may come
+before all of them are done.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from highlevel.join.marks import JoinMarks
 from highlevel.join.output import Combine
 from highlevel.join.output_promises import Promising
 from highlevel.join.probe_kernel import START
-from highlevel.join.shared.buffer import SEED, Buffer, Index
+from highlevel.join.shared.buffer import SEED, Index, SharedBuffer
 from highlevel.join.shared.schedule_kernel import find_due, scan_rows
 from highlevel.join.shared.scheduling import number_of, throughputs
-from highlevel.join.shared.waiting import Told, Waiting, waiting_space
+from highlevel.join.shared.waiting import BoundMove, WaitingRows, waiting_space
 from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import evaluate, holds
 from lowmark.query.plan.shared_joins import SharedJoin
@@ -38,10 +38,10 @@ Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]
 
 _ROOM = 1 << 15
-"""Results found, or emitted, at a time: their rows must fit into memory, however skewed the keys are."""
+"""Most results found or emitted at a time. Their rows must fit into memory, however skewed the keys are."""
 
 _SERVED = 1 << 12
-"""Waiting rows between which the schedule chooses: what is held back of them must fit into memory."""
+"""Most waiting rows among which the schedule chooses. Their results that are held back must fit into memory."""
 
 
 class SharedJoinOperator:
@@ -53,7 +53,7 @@ class SharedJoinOperator:
         self._schemas = [port.schema for port in plan.largest.inputs]
         self._times = [port.schema.offset(port.attribute) for port in plan.largest.inputs]
         self._kept = Kept(plan.largest)
-        self._buffers = [Buffer(plan.largest, port, self._kept.width) for port in (0, 1)]
+        self._buffers = [SharedBuffer(plan.largest, port, self._kept.width) for port in (0, 1)]
         self._combines = [Combine(join) for join in plan.joins]
         self._promising = [Promising(join) for join in plan.joins]
         self._marks = [JoinMarks(*each) for each in zip(plan.joins, self._promising, strict=True)]
@@ -70,11 +70,11 @@ class SharedJoinOperator:
         """The time covered by one such piece, in ns: key k begins at k times as much."""
         return self._kept.width
 
-    def waiting(self, state: State) -> Waiting:
+    def waiting(self, state: State) -> WaitingRows:
         """The rows that wait, for audits."""
         found = state.get(self._waiting, ONLY)
         if found is None:
-            return Waiting(len(self._plan.joins))
+            return WaitingRows(len(self._plan.joins))
         if len(found.down) < len(found):
             self._place(found, state)
         return found
@@ -89,7 +89,7 @@ class SharedJoinOperator:
         before = self._buffers[port].index(state)
         heads = len(before.heads)
         first = self._buffers[port].add(rows, numbers, state)
-        if len(before.heads) != heads:  # chains were made anew
+        if len(before.heads) != heads:  # the chains were rebuilt
             waiting.down[:], waiting.up[:] = START, START
         self._buffers[1 - port].hold(state)
         at = first + np.arange(len(rows))
@@ -102,7 +102,7 @@ class SharedJoinOperator:
         if bounds is None:
             return
         waiting = self.waiting(state)
-        waiting.told.append(Told(waiting.arrivals, before, bounds, list(range(len(self._plan.joins)))))
+        waiting.told.append(BoundMove(waiting.arrivals, before, bounds, list(range(len(self._plan.joins)))))
         self._tell(waiting, out)
         if not len(waiting):
             self._let_go(bounds, state)
@@ -124,8 +124,9 @@ class SharedJoinOperator:
         state.put(self._waiting, ONLY, waiting)
         return waiting.scans
 
-    def _scan(self, waiting: Waiting, budget: int, state: State, out: Out) -> int:
-        """Scan, and emit what may leave; returns the scans done. One that finds very much is not cut off."""
+    def _scan(self, waiting: WaitingRows, budget: int, state: State, out: Out) -> int:
+        """Scan, and emit the results that may leave. Returns the scans that have ended; one that fills the results is
+        continued later."""
         one, other = (buffer.index(state) for buffer in self._buffers)
         complete = waiting.complete(min(len(waiting), _SERVED))
         outer, partner, ring = (np.empty(_ROOM, np.int64) for _ in range(3))
@@ -139,8 +140,8 @@ class SharedJoinOperator:
         self._release(waiting, complete, last, state, out)
         return done
 
-    def _release(self, waiting: Waiting, complete: Ints, last: int, state: State, out: Out) -> None:
-        """Emit the results that may leave, and let go of the rows that have met all windows."""
+    def _release(self, waiting: WaitingRows, complete: Ints, last: int, state: State, out: Out) -> None:
+        """Emit the results that may leave, and drop the waiting rows that have scanned all windows."""
         due = np.empty_like(waiting.sent)
         some, gone = find_due(self._schedule, complete, last, waiting.outer, waiting.ring, waiting.sent, due)
         if some:
@@ -149,8 +150,8 @@ class SharedJoinOperator:
             waiting.keep_results(waiting.sent >> waiting.ring != (1 << len(self._plan.joins) - waiting.ring) - 1)
         waiting.drop(int(complete[-1]))
 
-    def _emit(self, due: Ints, waiting: Waiting, state: State, out: Out) -> None:
-        """Emit results, each for the outputs whose bits are set, in the order of the rows that waited."""
+    def _emit(self, due: Ints, waiting: WaitingRows, state: State, out: Out) -> None:
+        """Emit each result to the outputs whose bits are set, in the order of the waiting rows."""
         some = np.flatnonzero(due)
         some = some[np.argsort(waiting.outer[some], kind="stable")]
         for start in range(0, len(some), _ROOM):
@@ -177,8 +178,8 @@ class SharedJoinOperator:
         if len(pairs):
             out.rows(output, pairs)
 
-    def _tell(self, waiting: Waiting, out: Out) -> None:
-        """Pass on what outputs may know of the inputs' bounds: none has anything older to come."""
+    def _tell(self, waiting: WaitingRows, out: Out) -> None:
+        """Pass moves of the inputs' bounds on to the outputs that have got all earlier results."""
         if not waiting.told:
             return
         complete = waiting.complete(len(waiting))
@@ -200,8 +201,8 @@ class SharedJoinOperator:
         each = [partners_of(join.bands, port, times, 1 - port) for join in self._plan.joins]
         return np.column_stack([low for low, _ in each]), np.column_stack([high for _, high in each])
 
-    def _place(self, waiting: Waiting, state: State) -> None:
-        """Where the rows that wait stand, after they were read."""
+    def _place(self, waiting: WaitingRows, state: State) -> None:
+        """Restore the places of the waiting rows' walks after the rows were read from the state."""
         count, joins = len(waiting), len(self._plan.joins)
         waiting.down, waiting.up = np.full(count, START), np.full(count, START)
         waiting.low, waiting.high = np.empty((count, joins), np.int64), np.empty((count, joins), np.int64)

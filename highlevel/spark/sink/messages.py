@@ -1,13 +1,9 @@
-"""The output of an executor: encoded messages for one partition of one topic, and a report of each bucket.
-
-A bundle's messages share their headers. Bundles leave in parcels (`result_files`) with the position of the bucket's
-input, reports as Spark's rows.
-"""
+"""The output of a bucket in a micro-batch: encoded messages for its transactions, and a report for the driver."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,26 +12,29 @@ from pyspark.sql import Row
 from pyspark.sql import types as t
 
 from lowmark.wire.records.record import Header, WireRecord
+from lowmark.wire.records.sink_token import Told
 
-__all__ = ["REPORT_SCHEMA", "Bundle", "Position", "Report", "read_report"]
+__all__ = ["REPORT_SCHEMA", "Bundle", "Position", "Report", "left_behind", "read_report"]
 
 REPORT_SCHEMA = t.StructType([t.StructField("report", t.StringType(), False)])
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Values of consecutive messages in one partition."""
+    """Values of consecutive messages in one partition, with the headers that they share. Completions end a window:
+    `closes`."""
 
     topic: str
     partition: int
     headers: tuple[Header, ...]
     starts: bytes
     data: bytes
+    closes: bool = False
 
     @classmethod
-    def of(cls, topic: str, partition: int, record: WireRecord) -> Bundle:
+    def of(cls, topic: str, partition: int, record: WireRecord, closes: bool = False) -> Bundle:
         starts = np.array([0, len(record.value)], np.int64).tobytes()
-        return cls(topic, partition, record.headers, starts, record.value)
+        return cls(topic, partition, record.headers, starts, record.value, closes)
 
     def __len__(self) -> int:
         return len(self.starts) // 8 - 1
@@ -44,15 +43,26 @@ class Bundle:
         for start, end in pairwise(np.frombuffer(self.starts, np.int64).tolist()):
             yield self.data[start:end]
 
+    def split(self, limit: int) -> Iterator[Bundle]:
+        """The same messages in bundles of at most so many bytes, but of one message at least."""
+        starts = np.frombuffer(self.starts, np.int64)
+        first = 0
+        while first < len(starts) - 1:
+            end = int(np.searchsorted(starts, starts[first] + limit, "right")) - 1
+            end = max(first + 1, end)
+            yield Bundle(
+                self.topic, self.partition, self.headers, (starts[first : end + 1] - starts[first]).tobytes(),
+                self.data[starts[first] : starts[end]], self.closes,
+            )  # fmt: skip
+            first = end
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a partition of partials had been read for the results before this position in a parcel."""
+    """How far the bucket's partials have been read for the results before this position."""
 
-    topic: str
-    partition: int
-    offset: int  # of the first record not read
-    metadata: str  # as `lowmark.wire.records.sink_token` writes it
+    read: int  # the offset of the first record not read
+    told: Mapping[str, Told]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +92,20 @@ class Report:
     state_bytes: int  # written in this micro-batch
     buffers: list[tuple[str, str, int, int, int, int]]
     """Of joins without windows: query, input; rows predicted and used of it; rows found, those within the former."""
-    parcel: str | None  # the file with its results; None: no results
+    freed: list[tuple[str, str, int, int, int]]
+    """Of punctuated joins: query, input; rows kept, values promised, rows that promises have freed."""
 
     def row(self) -> Row:
         return Row(report=json.dumps({name: getattr(self, name) for name in self.__slots__}))
+
+
+def left_behind(stage: str, bucket: int) -> Report:
+    """The report of a bucket that has dropped its state, because its stage has left the job."""
+    return Report(
+        stage=stage, bucket=bucket, records=0, counters={}, dead={}, rows={}, exchanged={}, late_rows={},
+        corrections={}, windows=[], amended=[], complete_to={}, open_windows={}, fronts={}, waiting=[], returned=[],
+        open_panes=0, read=0, heard={}, ended=True, state_bytes=0, buffers=[], freed=[],
+    )  # fmt: skip
 
 
 def read_report(row: Row) -> Report:
@@ -93,6 +113,7 @@ def read_report(row: Row) -> Report:
     fields["windows"] = [(query, reason, count) for query, reason, count in fields["windows"]]
     fields["amended"] = [(query, reason, count) for query, reason, count in fields["amended"]]
     fields["buffers"] = [tuple(each) for each in fields["buffers"]]
+    fields["freed"] = [tuple(each) for each in fields["freed"]]
     for pairs in ("waiting", "returned"):
         fields[pairs] = [(node, source) for node, source in fields[pairs]]
     return Report(**fields)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from highlevel.interface import Space, State
@@ -18,12 +18,14 @@ from highlevel.progress.outputs import Output, ResultRows
 from highlevel.spark.checkpoint import Completed
 from lowmark.query.windows.window import Window
 from lowmark.wire.records.codec import encode
-from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, WindowSpan
+from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Reason, Verdict, WindowSpan
 from lowmark.wire.rows.values import NEVER, show
 
 __all__ = ["Suppression", "digest"]
 
 _ONLY = 0
+
+_NOT_COVERED = Verdict(frozenset({Reason.NOT_COVERED}))
 
 
 def digest(told: Amendment | Correction) -> str:
@@ -72,8 +74,41 @@ class Suppression:
         record read) give old ones. If so, the old ones must be output before the record is taken."""
         return any(read <= upto <= offset for upto in self._told.values())
 
-    def __call__(self, output: Output, read: int) -> Output | None:
-        """The output, or what is left of it; None when nothing is. It follows from the partials before `read`."""
+    def __call__(self, output: Output, read: int) -> Iterator[Output]:
+        """The output, or what is left of it; nothing if it is old. It follows from the partials before `read`. Windows
+        between the last old completion and the first new one are told before it, as `not-covered`."""
+        if isinstance(output, Complete):
+            yield from self._gap(output)
+        if (left := self._left(output, read)) is not None:
+            yield left
+
+    def of(self, outputs: Iterable[Output], read: int) -> list[tuple[Output, bool]]:
+        """The outputs of a flush, or what is left of them, each with whether it is new. What is told before a
+        completion stands before its rows, too."""
+        told: list[tuple[Output, bool]] = []
+        for output in outputs:
+            left = [*self(output, read)]
+            if isinstance(output, Complete) and len(left) > 1:
+                at = _begin_of_rows([each for each, _ in told], output.query)
+                told[at:at] = [(each, True) for each in left[:-1]]
+                left = left[-1:]
+            told += [(each, True) for each in left] or [(output, False)]
+        return told
+
+    def _gap(self, complete: Complete) -> Iterator[Complete]:
+        completed = self._completed.get(complete.query)
+        if completed is None or complete.query in self._told or self._news(complete.query, completed).begun:
+            return
+        assert complete.windows is not None, "what has no windows is not known by them"
+        window = self._windows[complete.query]
+        first, stop = window.first_after(completed.bound), complete.windows.first
+        if first < stop:
+            yield replace(
+                complete, windows=WindowSpan(first, stop - 1), start=window.start(first), end=window.end(stop - 1),
+                rows=0, merged=0, promised=0, dropped=0, late=0, verdict=_NOT_COVERED, missing=(),
+            )  # fmt: skip
+
+    def _left(self, output: Output, read: int) -> Output | None:
         if not isinstance(output, ResultRows | Complete | Amendment | Correction | LateRow):
             return output
         if (upto := self._told.get(output.query)) is not None:
@@ -124,27 +159,33 @@ class Suppression:
         return told if window.end(told.windows.to) > completed.bound else None
 
 
+def _begin_of_rows(told: Sequence[Output], query: str) -> int:
+    """Where the rows of a query begin that no completion follows yet."""
+    begin = len(told)
+    for at in range(len(told) - 1, -1, -1):
+        match told[at]:
+            case Complete(query=other) if other == query:
+                break
+            case ResultRows(query=other) if other == query:
+                begin = at
+    return begin
+
+
 def _rest(complete: Complete, window: Window, bound: int) -> Complete | None:
     if complete.end <= bound:
         return None
     assert complete.windows is not None, "what has no windows is not known by them"
-    first = max(complete.windows.first, _first_after(window, bound))
+    first = max(complete.windows.first, window.first_after(bound))
     if first == complete.windows.first:
         return complete
     return replace(complete, windows=WindowSpan(first, complete.windows.to), start=window.start(first))
 
 
 def _rest_of_correction(correction: Correction, window: Window, bound: int) -> Correction | None:
-    first = max(correction.windows.first, _first_after(window, bound))
+    first = max(correction.windows.first, window.first_after(bound))
     if first > correction.windows.to:
         return None
     start = window.start(first)
     assert start is not None, "landmark windows are not corrected"
     span = WindowSpan(first, correction.windows.to)
     return replace(correction, windows=span, start=show(window.axis.kind, start))
-
-
-def _first_after(window: Window, bound: int) -> int:
-    """The first window that ends after the bound."""
-    width = window.end(1) - window.end(0)
-    return (bound - window.end(0)) // width + 1

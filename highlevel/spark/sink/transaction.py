@@ -1,27 +1,26 @@
-"""Exactly once: a micro-batch's results are one Kafka transaction, which also records how far the job has come.
+"""Transactions that keep a note: rows become visible together with the metadata of an offset, or not at all.
 
-The token names checkpoint and batch. It is the metadata of an offset that a consumer group of the job's own commits in
-the same transaction; the offset is the batch's number + 1. Beside it stand positions: how far the partials had been
-read for the results written so far. Kafka forgets a group's offsets when they have not been committed for a while
-(`offsets.retention.minutes`, a week): a silent job commits its token again every few hours. A job that has been down
-for longer finds no token and is refused; a person must decide.
+The offset is that of a consumer group of the transactions' own name. Kafka forgets a group's offsets when they have not
+been committed for a while (`offsets.retention.minutes`, a week): somebody has to write the note again before.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver, TopicsDeleted
-from highlevel.spark.sink.messages import Bundle, Position
+from highlevel.spark.sink.messages import Bundle
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import (
     FENCED,
     KafkaProblem,
+    KafkaRefused,
     KafkaSettings,
     KafkaUnavailable,
     consumer,
@@ -30,158 +29,142 @@ from lowmark.wire.kafka.clients import (
     transactional_producer,
     translate,
 )
-from lowmark.wire.records.codec import decode, encode
-from lowmark.wire.records.record import BadRecord, RecordKind, headers_of
-from lowmark.wire.records.sink_token import Token
 
-__all__ = ["TransactionalSink", "places", "token_and_positions"]
+__all__ = ["Fenced", "Note", "Place", "Transactions", "Undone", "at_once", "read_notes"]
 
 _ANSWER_WITHIN_S = 45.0
 
 _RETURN_WITHIN_S = 60.0
 """The client's calls may outlast their time limit: while a broker is away, `send_offsets_to_transaction` may never
-return (librdkafka's issue 5456). By this time Kafka has undone the transaction."""
+return (librdkafka's issue 5456)."""
 
-_ROOM_WITHIN_S = 90.0
-"""The client gives up undelivered rows after a minute: then its queue has room again."""
-
-_RENEW_AFTER_S = 6 * 3600.0
-_ATTEMPTS = 5
-_PAUSE_S = 0.1
+_PAUSE_S = 0.05
 
 _LINGER_MS = 5
 """Single rows go to the broker in fewer requests. A commit does not wait for this."""
 
+_AT_ONCE = 16
+
 R = TypeVar("R")
+S = TypeVar("S")
 
 
-class TransactionalSink:
-    """Inactive until `open`. `job` names the transactions and the group: a second process of the same job takes them
-    over. The token is stored with partition 0 of `token_topic`, which must exist; positions with the partitions
-    `inputs` of partials. For one thread at a time, except that `close` never waits for another one."""
+class Undone(Exception):
+    """The transaction did not become visible, or nobody knows whether it did: open again, read the note."""
 
-    def __init__(
-        self, settings: KafkaSettings, job: str, token_topic: str, inputs: Sequence[tuple[str, int]],
-        watchdog: Watchdog,
-    ) -> None:  # fmt: skip
+
+class Fenced(Exception):
+    """Another producer uses the id now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a note stands: `name` is the group's and the transactions' id."""
+
+    name: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    offset: int
+    text: str
+
+
+class Transactions:
+    """Inactive until `open`, and again after `drop`. For one thread at a time.
+
+    After any trouble inside a transaction the caller drops the producer and opens again. The commit of an earlier
+    transaction, late on its way, can otherwise end the next one (librdkafka's issue 5423); and a producer that has lost
+    a broker may wait for it for ever (its issue 5511).
+    """
+
+    def __init__(self, settings: KafkaSettings, place: Place, timeout_s: float, watchdog: Watchdog) -> None:
         self._settings = settings
-        self._job = job
-        self._place = TopicPartition(token_topic, 0)
-        self._inputs = inputs
-        self._positions: dict[tuple[str, int], Position] = {}
+        self.place = place
+        self._timeout_s = timeout_s
         self._watchdog = watchdog
         self._producer: Producer | None = None
-        self._group: object = None  # the group's metadata in the form of Kafka's client
+        self._spare: Producer | None = None
+        self._warming: threading.Thread | None = None
+        self._reader: Consumer | None = None
         self._disconnected = False  # whether the producer has lost a broker since it was opened
-        self._token: Token | None = None
-        self._written_at = time.monotonic()
-
-    def __enter__(self) -> TransactionalSink:
-        self.open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     @property
-    def token(self) -> Token | None:
-        """The token of the last batch written, by a job of any checkpoint."""
-        return self._token
+    def usable(self) -> bool:
+        if self._producer is not None:
+            self._producer.poll(0)
+        return self._producer is not None and not self._disconnected
 
-    @property
-    def positions(self) -> Mapping[tuple[str, int], Position]:
-        """By topic and partition: the last positions written, by any job of this name."""
-        return self._positions
-
-    @property
-    def renewal_due(self) -> bool:
-        """Whether the token is old enough to call `renew`."""
-        return self._token is not None and time.monotonic() - self._written_at > _RENEW_AFTER_S
-
-    def open(self) -> None:
-        """Fence the job's former process, undo its unfinished transaction, and read token and positions."""
+    def open(self) -> Note | None:
+        """Fence any other producer of this id, undo its unfinished transaction, and return the note."""
+        self.drop()
+        if self._warming is not None:
+            self._warming.join(_ANSWER_WITHIN_S)
+            self._warming = None
+        producer, self._spare = self._spare or self._made(), None
+        if self._reader is None:
+            self._reader = consumer(self._settings, self.place.name)
         self._disconnected = False
-        self._producer = transactional_producer(self._settings, self._job, _LINGER_MS, self._note_problem)
-        reader = consumer(self._settings, self._job)
-        try:
-            self._ask(self._producer.init_transactions)
-            found = self._ask(reader.committed, places(self._place.topic, self._inputs))
-            self._group = reader.consumer_group_metadata()
-        finally:
-            with self._watchdog.within(_RETURN_WITHIN_S, _name(reader.close)):
-                reader.close()
-        self._token, self._positions = token_and_positions(found, self._job, self._settings)
+        self._ask(producer.init_transactions)
+        (at,) = self._ask(self._reader.committed, [TopicPartition(self.place.topic, self.place.partition)])
+        self._producer = producer
+        return _note(at, self._settings)
 
-    def _note_problem(self, problem: KafkaProblem) -> None:
-        self._disconnected |= isinstance(problem, KafkaUnavailable)
-        log_problem(problem)
-
-    def _open_again(self) -> None:
-        """Replace the producer. After losing a broker it may wait for it for ever, even if the broker is back:
-        `send_offsets_to_transaction` holds on to a connection that librdkafka has given up (its issue 5511)."""
-        expected = self._token
-        self.open()
-        if self._token != expected:
-            raise self._taken_over()
-
-    def close(self) -> None:
-        """Drop the producer. The next process of the job, or Kafka after a minute, undoes an unfinished transaction."""
+    def drop(self) -> None:
+        """Give up the producer: it is fenced, or another one is."""
         self._producer = None
 
-    def write(self, bundles: Iterable[Bundle | Position], token: Token) -> None:
-        """Make all of it visible at once, with the token, or nothing. Raises TakenOver when another process runs the
-        job. Bundles are iterated again when a transaction was undone and is retried."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._attempt(bundles, token)
-            except _Undone as undone:
-                if gone := self._gone({bundle.topic for bundle in bundles}):
-                    raise TopicsDeleted(gone) from None
-                if attempt == _ATTEMPTS:
-                    raise JobFailed(f"batch {token.batch} could not be written: {undone}") from None
-            else:
-                self._token = token
-                self._written_at = time.monotonic()
-                return
+    def replace(self) -> None:
+        """Give up all clients, after trouble."""
+        self._producer = self._spare = self._warming = self._reader = None
 
-    def _gone(self, topics: set[str]) -> set[str]:
-        """The topics that do not exist."""
-        assert self._producer is not None, "not open"
-        if not topics:
-            return set()
-        return topics.difference(self._ask(self._producer.list_topics, None).topics)
+    def warm(self) -> None:
+        """Prepare the next producer in the background: one that is connected opens in milliseconds, a new one in some
+        tenths of a second."""
+        if self._spare is None and self._warming is None:
+            self._warming = threading.Thread(target=self._warm, name="spare producer", daemon=True)
+            self._warming.start()
 
-    def renew(self) -> None:
-        """Commit token and positions again, before Kafka forgets them."""
-        if self._token is not None:
-            self.write(tuple(self._positions.values()), self._token)
+    def _warm(self) -> None:
+        spare, reader = self._made(), self._reader
+        try:
+            spare.list_topics(self.place.topic, timeout=_ANSWER_WITHIN_S)
+            if reader is None:
+                reader = consumer(self._settings, self.place.name)
+                reader.committed([TopicPartition(self.place.topic, self.place.partition)], timeout=_ANSWER_WITHIN_S)
+        except KafkaException:
+            pass  # `open` meets the same problem, and tells it
+        self._spare, self._reader = spare, reader
 
-    def _attempt(self, bundles: Iterable[Bundle | Position], token: Token) -> None:
-        assert self._producer is not None, "not open"
-        self._producer.poll(0)
-        if self._disconnected:
-            self._open_again()
+    def _made(self) -> Producer:
+        return transactional_producer(
+            self._settings, self.place.name, _LINGER_MS, self._note_problem, timeout_ms=int(1000 * self._timeout_s)
+        )
+
+    def write(self, bundles: Iterable[Bundle], note: Note) -> None:
+        """Make all of it visible at once. Raises Undone, Fenced, or KafkaRefused."""
         producer = self._producer
+        assert producer is not None, "not open"
         try:
             producer.begin_transaction()  # contacts no broker
         except KafkaException as error:
             raise self._judged(error.args[0]) from None
-        moved: dict[tuple[str, int], Position] = {}
         for bundle in bundles:
-            if isinstance(bundle, Position):
-                moved[bundle.topic, bundle.partition] = bundle
-            else:
-                self._produce(producer, bundle)
+            self._produce(producer, bundle)
         self._ask(producer.flush)
         if self._disconnected:
-            raise self._undone(producer, "a broker has gone while it took the rows")
-        offsets = [
-            TopicPartition(self._place.topic, self._place.partition, token.batch + 1, encode(token).value.decode()),
-            *(TopicPartition(at.topic, at.partition, at.offset, at.metadata) for at in moved.values()),
-        ]
-        self._ask(producer.send_offsets_to_transaction, offsets, self._group)
+            raise Undone("a broker has gone while it took the rows")
+        place = self.place
+        offsets = [TopicPartition(place.topic, place.partition, note.offset, note.text)]
+        assert self._reader is not None, "not open"
+        self._ask(producer.send_offsets_to_transaction, offsets, self._reader.consumer_group_metadata())
         self._ask(producer.commit_transaction)
-        self._positions |= moved
+
+    def _note_problem(self, problem: KafkaProblem) -> None:
+        self._disconnected |= isinstance(problem, KafkaUnavailable)
+        log_problem(problem)
 
     def _produce(self, producer: Producer, bundle: Bundle) -> None:
         """Runs once for each row of the job's answers, so it calls nothing but the sending itself."""
@@ -195,8 +178,9 @@ class TransactionalSink:
                 raise self._judged(error.args[0]) from None
 
     def _produce_when_there_is_room(self, producer: Producer, bundle: Bundle, value: bytes) -> None:
-        """Send when librdkafka's queue is full: wait until there is room."""
-        with self._watchdog.within(_ROOM_WITHIN_S, f"the sending of rows to {bundle.topic}"):
+        """Send when librdkafka's queue is full: wait until there is room. The client gives up undelivered rows when the
+        transaction's time is over; then its queue has room."""
+        with self._watchdog.within(self._timeout_s + _RETURN_WITHIN_S, f"the sending of rows to {bundle.topic}"):
             while True:
                 producer.poll(0.1)
                 try:
@@ -205,9 +189,7 @@ class TransactionalSink:
                 except BufferError:
                     continue
                 except KafkaException as error:
-                    problem: KafkaError = error.args[0]
-                    break
-        raise self._judged(problem)
+                    raise self._judged(error.args[0]) from None
 
     def _ask(self, call: Callable[..., R], *arguments: object) -> R:
         """Call the broker, with the time limit as the last argument; repeat while that may help."""
@@ -224,66 +206,50 @@ class TransactionalSink:
         raise self._judged(problem)
 
     def _judged(self, problem: KafkaError) -> Exception:
-        """The exception to raise; the transaction has been undone if it can be retried."""
-        if problem.txn_requires_abort() and self._producer is not None:
-            return self._undone(self._producer, str(translate(problem, self._settings)))
-        return self._refused(problem)
+        """The exception to raise."""
+        if problem.code() in FENCED:
+            return Fenced(self.place.name)
+        told = translate(problem, self._settings)
+        return told if isinstance(told, KafkaRefused) else Undone(str(told))
 
-    def _undone(self, producer: Producer, reason: str) -> Exception:
-        """Undo the transaction; returns the exception to raise, also if that fails."""
+
+def read_notes(settings: KafkaSettings, places: Collection[Place]) -> Mapping[str, Note | None]:
+    """By name: the note that stands there, before transactions that have not ended. Fences nobody, and does not wait
+    for transactions whose process may have died."""
+
+    def read(place: Place) -> tuple[str, Note | None]:
+        reader = consumer(settings, place.name, stable=False)
+        deadline = time.monotonic() + _ANSWER_WITHIN_S
         try:
-            with self._watchdog.within(_RETURN_WITHIN_S, _name(producer.abort_transaction)):
-                producer.abort_transaction(_ANSWER_WITHIN_S)
-        except KafkaException as error:
-            return self._refused(error.args[0])
-        return _Undone(reason)
+            while True:
+                try:
+                    (at,) = reader.committed(
+                        [TopicPartition(place.topic, place.partition)], timeout=max(1.0, deadline - time.monotonic())
+                    )
+                    return place.name, _note(at, settings)
+                except KafkaException as error:
+                    if not is_passing(error.args[0]) or time.monotonic() > deadline:
+                        raise translate(error.args[0], settings) from None
+                time.sleep(_PAUSE_S)
+        finally:
+            reader.close()
 
-    def _refused(self, problem: KafkaError) -> Exception:
-        """The exception for a problem that no retry helps."""
-        return self._taken_over() if problem.code() in FENCED else translate(problem, self._settings)
-
-    def _taken_over(self) -> TakenOver:
-        return TakenOver(
-            f"another process runs job {self._job}: this one has been taken over and ends. It has written nothing "
-            "since; end one of the two"
-        )
+    return dict(at_once(read, places))
 
 
-class _Undone(Exception):
-    """The transaction has been aborted; another may succeed."""
+def at_once(work: Callable[[S], R], subjects: Collection[S]) -> list[R]:
+    """Do it for all, several at a time: most of it is waiting for the broker."""
+    if not subjects:
+        return []
+    with ThreadPoolExecutor(min(_AT_ONCE, len(subjects)), "kafka") as pool:
+        return list(pool.map(work, subjects))
+
+
+def _note(at: TopicPartition, settings: KafkaSettings) -> Note | None:
+    if at.error is not None:
+        raise translate(at.error, settings)
+    return Note(at.offset, at.metadata or "") if at.offset >= 0 else None
 
 
 def _name(call: Callable[..., object]) -> str:
     return f"the call {call.__name__} of Kafka's client"
-
-
-def places(token_topic: str, inputs: Iterable[tuple[str, int]]) -> list[TopicPartition]:
-    """Where token and positions are stored: what to ask Kafka for."""
-    return [TopicPartition(token_topic, 0), *(TopicPartition(topic, partition) for topic, partition in inputs)]
-
-
-def token_and_positions(
-    committed: Sequence[TopicPartition], job: str, settings: KafkaSettings
-) -> tuple[Token | None, dict[tuple[str, int], Position]]:  # fmt: skip
-    """Token and positions in Kafka's answer for these places. None: there is no token."""
-    for at in committed:
-        if at.error is not None:
-            raise translate(at.error, settings)
-    first, *others = committed
-    token = _read(first.metadata or "", job) if first.offset >= 0 else None
-    return token, {
-        (at.topic, at.partition): Position(at.topic, at.partition, at.offset, at.metadata or "")
-        for at in others
-        if at.offset >= 0
-    }
-
-
-def _read(metadata: str, job: str) -> Token:
-    token = decode(headers_of(RecordKind.TOKEN), metadata.encode(), lambda origin: None)
-    if isinstance(token, BadRecord):
-        raise CheckpointRefused(
-            f"the consumer group {job} holds {metadata[:80]!r}, which is not how a job says how far it has come: "
-            "another program uses this group's name, or another version of lowmark has run"
-        )
-    assert isinstance(token, Token)
-    return token

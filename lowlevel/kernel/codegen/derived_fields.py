@@ -3,12 +3,12 @@ tunnel."""
 
 from __future__ import annotations
 
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 
 __all__ = ["write_community_id", "write_connection", "write_inner"]
 
 
-def write_community_id(source: Source) -> None:
+def write_community_id(source: SourceText) -> None:
     """Call this after the statements for addresses, `proto` and `fragment`."""
     source.lines("""
         flow, one_way = NO_PORTS, False
@@ -20,7 +20,7 @@ def write_community_id(source: Source) -> None:
     """)
 
 
-def write_connection(source: Source) -> None:
+def write_connection(source: SourceText) -> None:
     """Call this after the statements for addresses, ports and `proto`."""
     source.lines("""
         a_high, a_low, b_high, b_low = src_high, src_low, dest_high, dest_low
@@ -40,8 +40,9 @@ def write_connection(source: Source) -> None:
     """)
 
 
-def write_inner(source: Source) -> None:
-    """Call this after the statements for `proto` and `fragment`. `outermost` is true if there is no packet inside."""
+def write_inner(source: SourceText) -> None:
+    """Call this after the statements for `proto` and `fragment`. `outermost` is true if the packet carries no other
+    packet."""
     source.lines("""
         inner_version = 0
         if later == 0:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lowlevel.kernel.codegen.literals import Literals
 from lowlevel.kernel.codegen.membership import SectionNames
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Op, Ranges, inside_out
 from lowmark.wire.rows.schema import Kind
 
@@ -53,7 +53,7 @@ class Scalars:
     """Writes the statements that compute expressions, each expression once."""
 
     def __init__(
-        self, source: Source, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str],
+        self, source: SourceText, fields: Mapping[str, tuple[str, ...]], nulls: Mapping[str, str],
         sets: Mapping[Ranges, Sequence[SectionNames]], literals: Literals,
     ) -> None:  # fmt: skip
         """The variables that hold each field's words, those that say whether a field is null, and those that hold the
@@ -66,7 +66,7 @@ class Scalars:
         self._done: dict[Expr, Value] = {}
 
     def lost(self, exprs: Iterable[Expr]) -> str | None:
-        """Source of a boolean: one of these expressions, already written, is lost. None: none can be."""
+        """Source of a boolean: one of these expressions, already written, is lost. None: no expression can be lost."""
         lost = dict.fromkeys(value.lost for value in map(self.value, exprs) if value.lost is not None)
         return " | ".join(lost) or None
 
@@ -81,8 +81,8 @@ class Scalars:
         return value.words[0] if value.null is None else f"({value.words[0]} & (not {value.null}))"
 
     def row_words(self, expr: Expr, canonical: bool) -> Value:
-        """The value as in a row: int64 words, all 0 for a null. `canonical`: one form for all zeros and one for all
-        NaNs, so that equal values have equal words."""
+        """Convert a value to its form in rows: int64 words, all 0 for a null. `canonical`: one form for all zeros and
+        one for all NaNs, so that equal values have equal words."""
         value = self.value(expr)
         words = value.words
         if expr.kind is Kind.FLOAT:
@@ -248,7 +248,7 @@ class Scalars:
         return Value((f"(not {decided})" if op is Op.AND else decided,), null, self._undecided(decides, values))
 
     def _undecided(self, decides: str, values: Sequence[Value]) -> str | None:
-        """One value is lost, and no value that is not lost decides."""
+        """Source of a boolean: one value is lost, and no other value decides the result."""
         lost = [value.lost for value in values if value.lost is not None]
         if not lost:
             return None
@@ -275,7 +275,7 @@ class Scalars:
         return Value((word,), self._source.let(" | ".join(nulls)) if nulls else None, lost)
 
     def _inherited(self, args: tuple[Expr, ...], or_null: str | None) -> str | None:
-        """One argument is lost, and none is null for another reason."""
+        """Source of a boolean: one argument is lost, and no argument is null for another reason."""
         values = [self.value(arg) for arg in args]
         lost = [value.lost for value in values if value.lost is not None]
         if not lost:
@@ -287,7 +287,7 @@ class Scalars:
         return self._source.let(f"({' | '.join(lost)}){by_itself}")
 
     def _literal(self, value: int | float | None, kind: Kind) -> Value:
-        """A null or a boolean decides how the text goes on; all else is data."""
+        """Write a constant. A null or a boolean shapes the text; all other constants are data."""
         if value is None:
             zero = "0.0" if kind is Kind.FLOAT else "False" if kind is Kind.BOOL else "0"
             return Value((zero,) * kind.words, "True")

@@ -1,4 +1,4 @@
-"""How a tuple's row merges into the resident row of its group: source text for a node's folds.
+"""Writes the source text of a node's folds, which merge a tuple's row into the resident row of its group.
 
 Both are rows in word form. The null words of a row are 0, which is neutral for sums and for OR.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowlevel.kernel.codegen.expressions import less
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 from lowlevel.kernel.row_form import RowForm
 from lowmark.query.plan.nodes import Fold, FoldOp, Reduction
 
@@ -21,12 +21,12 @@ _SUMS = frozenset({FoldOp.ADD, FoldOp.ADD_WIDE})
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _FoldPlaces:
     """The places of a fold's columns in a row."""
 
     fold: Fold
     first: int  # index of its first column
-    words: tuple[tuple[int, ...], ...]  # of each column
+    words: tuple[tuple[int, ...], ...]  # words of each column
 
     @property
     def bits(self) -> int:
@@ -42,7 +42,7 @@ class _Places:
         return self.fold.columns[-1].nullable
 
 
-def _places(reduction: Reduction) -> list[_Places]:
+def _places(reduction: Reduction) -> list[_FoldPlaces]:
     form = RowForm(reduction)
     places = []
     index = 2 + len(reduction.keys) + len(reduction.details)
@@ -51,14 +51,14 @@ def _places(reduction: Reduction) -> list[_Places]:
         for column in fold.columns:
             at = form.offset(column.name)
             words.append(tuple(range(at, at + column.kind.words)))
-        places.append(_Places(fold, index, tuple(words)))
+        places.append(_FoldPlaces(fold, index, tuple(words)))
         index += len(fold.columns)
     return places
 
 
-def write_sums(source: Source, reduction: Reduction, table: str, rows: str) -> str:
+def write_sums(source: SourceText, reduction: Reduction, table: str, rows: str) -> str:
     """Write statements that compute the sums of resident table[slot] and tuple rows[k]. Returns the source of a
-    boolean: a sum overflows, so the resident has to leave instead."""
+    boolean: a sum would overflow, so the resident must leave first."""
     overflows = []
     for place in _places(reduction):
         if place.fold.op not in _SUMS:
@@ -74,7 +74,7 @@ def write_sums(source: Source, reduction: Reduction, table: str, rows: str) -> s
     return " or ".join(overflows) or "False"
 
 
-def write_merge(source: Source, reduction: Reduction, table: str, rows: str) -> None:
+def write_merge(source: SourceText, reduction: Reduction, table: str, rows: str) -> None:
     """Write statements that merge tuple rows[k] into resident table[slot]; they follow those of `write_sums`."""
     source.line(f"{table}[slot, ROW_TUPLES] += 1")
     places = _places(reduction)
@@ -90,7 +90,7 @@ def write_merge(source: Source, reduction: Reduction, table: str, rows: str) -> 
         source.line(f"{table}[slot, ROW_MASK] = mask")
 
 
-def _write_neutral_zero(source: Source, place: _Places, table: str, rows: str) -> None:
+def _write_neutral_zero(source: SourceText, place: _FoldPlaces, table: str, rows: str) -> None:
     match place.fold.op:
         case FoldOp.ADD_FLOAT:
             (high,), (low,) = place.words
@@ -111,7 +111,7 @@ def _write_neutral_zero(source: Source, place: _Places, table: str, rows: str) -
         source.line(f"mask &= new_mask | {~place.bits}")
 
 
-def _write_guarded(source: Source, place: _Places, table: str, rows: str) -> None:
+def _write_guarded(source: SourceText, place: _FoldPlaces, table: str, rows: str) -> None:
     """A null tuple changes nothing; a null resident is replaced."""
     better = _better(place, table, rows)
     if not place.nullable:
@@ -127,7 +127,7 @@ def _write_guarded(source: Source, place: _Places, table: str, rows: str) -> Non
             _take(source, place, table, rows)
 
 
-def _better(place: _Places, table: str, rows: str) -> str:
+def _better(place: _FoldPlaces, table: str, rows: str) -> str:
     """Whether the tuple changes the resident."""
     if place.fold.op is FoldOp.BIT_AND:
         return "True"
@@ -146,7 +146,7 @@ def _better(place: _Places, table: str, rows: str) -> str:
     return decided
 
 
-def _take(source: Source, place: _Places, table: str, rows: str) -> None:
+def _take(source: SourceText, place: _FoldPlaces, table: str, rows: str) -> None:
     if place.fold.op is FoldOp.BIT_AND:
         word = place.words[0][0]
         source.line(f"{table}[slot, {word}] &= {rows}[k, {word}]")
@@ -154,5 +154,5 @@ def _take(source: Source, place: _Places, table: str, rows: str) -> None:
         _copy(source, place, table, rows)
 
 
-def _copy(source: Source, place: _Places, table: str, rows: str) -> None:
+def _copy(source: SourceText, place: _FoldPlaces, table: str, rows: str) -> None:
     source.line(*(f"{table}[slot, {at}] = {rows}[k, {at}]" for words in place.words for at in words))

@@ -1,5 +1,5 @@
-"""The constants of a kernel that are no part of its text: data that it gets as `literals`. So queries that differ in
-constants alone have one native code.
+"""The constants of a kernel that are no part of its text: data that it gets as `literals`. Queries that differ only in
+constants therefore share native code.
 
 The text keeps what decides its form: widths of rows, null, booleans, how many ranges a small set has, and which words
 of a range are alike.

@@ -1,8 +1,8 @@
-"""How kernels search a set for a value. The constants are data passed to a kernel: its text, and so its native code, is
-the same whatever they are and however many.
+"""Searches a set for a value in a kernel. The set's constants are data passed to the kernel, so its text and native
+code do not depend on their values or their number.
 
-A search through 100,000 rows waits for memory at nearly each of its 17 steps. So the words that all rows begin with are
-left out of the rows, and a directory of the first remaining word tells which few rows to check.
+A search through 100,000 rows waits for memory at nearly each of its 17 steps. The rows therefore omit the words that
+all of them begin with, and a directory of the first remaining word gives the few rows to check.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from lowlevel.config import Order
+from lowlevel.config import FlushOrder
 from lowlevel.kernel.codegen.expressions import Scalars, Value
 from lowlevel.kernel.codegen.folds import ORDERED_FOLDS
 from lowlevel.kernel.codegen.literals import Literals
 from lowlevel.kernel.codegen.membership import named_sections
 from lowlevel.kernel.codegen.panes_of_times import GridText
 from lowlevel.kernel.codegen.parse_frame import FIELDS, NULLS
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 from lowlevel.kernel.codegen.table_insert import CACHE_LINE, TableText, leaves_at_once, slot_words
 from lowlevel.kernel.row_form import RowForm
 from lowmark.query.expr.expressions import Expr
@@ -53,8 +53,8 @@ class NodeText:
     but also output as rows, in a buffer of their own."""
 
     def __init__(
-        self, source: Source, literals: Literals, number: int, reduction: Reduction, send_late: bool, prefetch: bool,
-        order: Order,
+        self, source: SourceText, literals: Literals, number: int, reduction: Reduction, send_late: bool,
+        prefetch: bool, order: FlushOrder,
     ) -> None:  # fmt: skip
         self._source = source
         self._literals = literals
@@ -64,7 +64,7 @@ class NodeText:
         self._checked = reduction.checked
         self._prefetch = prefetch
         self._order = order
-        self._ordered = order is Order.PRESERVED and reduction.grouped
+        self._ordered = order is FlushOrder.PRESERVED and reduction.grouped
         self._at_once = leaves_at_once(reduction, order)
         self._flush = "flush_in_order" if self._ordered else "flush"
         self._form = RowForm(reduction)
@@ -82,7 +82,7 @@ class NodeText:
         self._grid.write_functions(self._source, decorators)
 
     def write_widths(self) -> None:
-        """Fixed widths in the text, so that no slot's place is a product of variables."""
+        """Write widths as constants, so that a slot's address needs no multiplication by a variable."""
         self._write(f"out@ = of_width(out@, {self._words})")
         for section in chain.from_iterable(self._sets.values()):
             self._source.line(f"{section.rows} = of_width({section.rows}, {section.width})")
@@ -93,8 +93,8 @@ class NodeText:
             """)
 
     def write_room(self) -> None:
-        """A batch outputs at most one row per tuple and one entry for late ones. If order is kept, all residents may be
-        added; if groups leave at once, the residents that they replace."""
+        """Write the check that a batch's output fits: at most one row per tuple and one entry for late ones. If order
+        is kept, all residents may leave, too; if groups leave at once, the residents that they replace."""
         rows = "BATCH + state@[LENGTH]" if self._ordered else "2 * BATCH" if self._at_once else "BATCH"
         self._write(f"""
             if out@.shape[0] - state@[OUT] < {rows} or late@.shape[0] - state@[LATE] < BATCH:
@@ -121,7 +121,7 @@ class NodeText:
         """)
 
     def write_tuple(self) -> None:
-        """The first pass: what happens to a parsed frame."""
+        """Write the first pass over a parsed frame."""
         source, reduction, grid = self._source, self._reduction, self._grid
         fields = {**FIELDS, "link": (f"link{self._suffix}",), "_rank": (f"rank{self._suffix}",)}
         scalars = Scalars(source, fields, NULLS, self._sets, self._literals)
@@ -149,8 +149,8 @@ class NodeText:
                 self._write("filtered@ += 1")
 
     def _write_row(self, scalars: Scalars) -> None:
-        """The tuple as a row: in the scratch for the table, a selection's output, or the late ones. A batch notes at
-        most one pane per tuple in which something is lost: a condition's pane is that of the row."""
+        """Write the tuple as a row into the scratch for the table, a selection's output, or the buffer of late rows. A
+        tuple notes at most one pane in which something is lost, because a condition's pane is that of the row."""
         reduction = self._reduction
         named = [scalars.row_words(item.expr, True) for item in (*reduction.keys, *reduction.details)]
         keys = [self._form.packed(place, value) for place, value in enumerate(named, 2)]
@@ -188,9 +188,9 @@ class NodeText:
         return self._source.let(" | ".join(f"({bit})" for bit in bits)) if bits else "0"
 
     def _write_slot(self, words: list[str], nulls: str) -> None:
-        """The slot of a group: a keyed hash, so that nobody outside can choose packets that all fall into one slot. The
-        pane is not part of it, so a group in a new pane takes the slot of its old pane. Nor are the versions of packed
-        addresses: at most as many groups differ in nothing else as a pair of slots can hold."""
+        """Write the slot of a group: a keyed hash, so that an attacker cannot choose packets that all fall into one
+        slot. The pane is not part of it, so a group in a new pane takes the slot of its old pane. Nor are the versions
+        of packed addresses: at most as many groups differ in nothing else as a pair of slots can hold."""
         source = self._source
         if nulls != "0":
             words.append(nulls)
@@ -210,7 +210,7 @@ class NodeText:
                 self._write(f"prefetch(table@, home, {word})")
 
     def write_end(self) -> None:
-        """The second pass, and the flush that is due at the batch's last frame."""
+        """Write the second pass, and the flush that is due at the batch's last frame."""
         self._write("""
             state@[OPEN], state@[OPEN_UNTIL] = open@, open_until@
             state@[FILTERED] += filtered@
@@ -242,7 +242,7 @@ class NodeText:
         """)
 
     def write_last_flush(self) -> None:
-        """The flush that is due when all frames of the block have been taken."""
+        """Write the flush that is due when all frames of the block have been taken."""
         if self._reduction.grouped:
             self._write(f"""
                 if state@[LENGTH] != 0 and low_after > -0x7FFFFFFFFFFFFFFF:

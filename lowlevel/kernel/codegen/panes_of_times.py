@@ -1,11 +1,11 @@
-"""The text by which a node's part of a kernel finds the pane of a time, and the pane's start and end."""
+"""Source text that computes the pane of a time, and the pane's start and end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from lowlevel.kernel.codegen.literals import Literals
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 from lowmark.query.expr.expressions import Op
 from lowmark.query.plan.nodes import Pane
 from lowmark.wire.rows.values import INT64_MAX, INT64_MIN
@@ -44,7 +44,7 @@ class GridText:
             return f"{time} - start_of{self._suffix}({self.of(time)}, literals)"
         return f"since_pane({time}, {self._grid})"
 
-    def write_functions(self, source: Source, decorators: Sequence[str]) -> None:
+    def write_functions(self, source: SourceText, decorators: Sequence[str]) -> None:
         """`start_of` stays within int64, as `pane_start` and `pane_end` do."""
         pane = self._pane
         if not pane.steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from lowlevel.kernel.codegen.derived_fields import write_community_id, write_connection, write_inner
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 
 __all__ = ["FIELDS", "KNOWN", "NULLS", "write_parser"]
 
@@ -32,7 +32,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "destMAC": ("dest_mac",),
     "link": ("link_code",),
     "row_num": ("position",),
-    "arrival_ts": ("time",),  # in a file it is the time of capture, and on a ring the kernel stamps both
+    "arrival_ts": ("time",),  # the time of capture in a file; on a ring the kernel stamps both
     "_rank": ("rank",),
     "_position": ("position",),
     "community_id": ("id_high", "id_middle", "id_low"),
@@ -52,7 +52,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "inner.tcp_flags": ("inner_tcp_flags",),
     "inner.ip_version": ("inner_version",),
 }
-"""Every field that a plan may name: the packet's, and the two by which sources are sorted into one order."""
+"""Every field that a plan may name: the packet's fields, and the two that sort several sources into one order."""
 
 NULLS: Mapping[str, str] = {name: "outermost" for name in FIELDS if name.startswith("inner.")}
 """The variables that say whether a field is null, for those that can be."""
@@ -64,7 +64,7 @@ _TRANSPORT = {"srcPort", "destPort", "tcp_flags", "icmp_type", "icmp_code", "pay
 _WITH_PORTS = (6, 17, 33, 132, 136)
 
 
-def write_parser(source: Source, needed: Collection[str]) -> None:
+def write_parser(source: SourceText, needed: Collection[str]) -> None:
     """Statements for frame j of a loop. Skipped frames are counted there and end in `continue`. After the statements,
     the variables of the needed fields are set, and `time` and `position` in any case."""
     fields = set(needed)
@@ -117,12 +117,12 @@ def write_parser(source: Source, needed: Collection[str]) -> None:
         write_inner(source)
 
 
-def _malformed(source: Source, condition: str) -> None:
+def _malformed(source: SourceText, condition: str) -> None:
     with source.block(f"if {condition}:"):
         source.line("skipped[-1 - MALFORMED] += 1", "continue")
 
 
-def _write_ipv4(source: Source, fields: set[str]) -> None:
+def _write_ipv4(source: SourceText, fields: set[str]) -> None:
     source.line("header = (first & 15) * 4", "ip_len = be16(data, at + 2)")
     # 0x45 is the version with a header that has no options.
     _malformed(source, "(first != 0x45 and (first >> 4 != 4 or header < 20)) or (ip_len < header and ip_len != 0)")
@@ -143,7 +143,7 @@ def _write_ipv4(source: Source, fields: set[str]) -> None:
         source.line("upper = at + header")
 
 
-def _write_ipv6(source: Source, fields: set[str]) -> None:
+def _write_ipv6(source: SourceText, fields: set[str]) -> None:
     _malformed(source, "first >> 4 != 6")
     source.line("ip_len = be16(data, at + 4) + 40")
     for name in ("src", "dest"):
@@ -159,7 +159,7 @@ def _write_ipv6(source: Source, fields: set[str]) -> None:
         source.line("header = upper - at")
 
 
-def _write_macs(source: Source, fields: set[str]) -> None:
+def _write_macs(source: SourceText, fields: set[str]) -> None:
     if fields & {"srcMAC", "destMAC"}:
         source.line("dest_mac = 0", "src_mac = 0")
         with source.block("if link[j] == 1:"):
@@ -167,7 +167,7 @@ def _write_macs(source: Source, fields: set[str]) -> None:
             source.line("src_mac = be32(data, start + 6) << 16 | be16(data, start + 10)")
 
 
-def _write_transport(source: Source, fields: set[str]) -> None:
+def _write_transport(source: SourceText, fields: set[str]) -> None:
     for name in sorted(fields & set(_PORTS)):
         source.line(f"{_PORTS[name][0]} = 0")
     if fields & set(_PORTS):

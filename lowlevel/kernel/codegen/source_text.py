@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from textwrap import dedent
 
-__all__ = ["Source"]
+__all__ = ["SourceText"]
 
 
-class Source:
+class SourceText:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._depth = 0

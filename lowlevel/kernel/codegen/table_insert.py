@@ -1,14 +1,14 @@
-"""The text of one node's second pass over a batch: each row enters the table, merged with its group or replacing
-another one, or passes by it.
+"""The text of one node's second pass over a batch: each row is merged with its group in the table, replaces another
+group, or is output without entering the table.
 
 In the templates `@` stands for the node's number, as in `node`.
 """
 
 from __future__ import annotations
 
-from lowlevel.config import Order
+from lowlevel.config import FlushOrder
 from lowlevel.kernel.codegen.folds import write_merge, write_sums
-from lowlevel.kernel.codegen.source_text import Source
+from lowlevel.kernel.codegen.source_text import SourceText
 from lowlevel.kernel.inlined.panes import ROW_KEYS
 from lowlevel.kernel.row_form import RowForm
 from lowmark.query.plan.nodes import Reduction
@@ -24,20 +24,22 @@ def slot_words(words: int) -> int:
     return next((size for size in (CACHE_LINE // 2, CACHE_LINE) if words <= size), words)
 
 
-def leaves_at_once(reduction: Reduction, order: Order) -> bool:
-    """Whether a group's first tuple is output on arrival; the resident in the table counts it all the same."""
-    return reduction.at_once and order is not Order.PRESERVED
+def leaves_at_once(reduction: Reduction, order: FlushOrder) -> bool:
+    """Whether a group's first tuple is output on arrival; the resident in the table counts it nevertheless."""
+    return reduction.at_once and order is not FlushOrder.PRESERVED
 
 
 class TableText:
     """The table text of a node that groups."""
 
-    def __init__(self, source: Source, suffix: str, reduction: Reduction, prefetch: bool, order: Order) -> None:
+    def __init__(
+        self, source: SourceText, suffix: str, reduction: Reduction, prefetch: bool, order: FlushOrder
+    ) -> None:
         self._source = source
         self._suffix = suffix
         self._reduction = reduction
         self._prefetch = prefetch
-        self._ordered = order is Order.PRESERVED
+        self._ordered = order is FlushOrder.PRESERVED
         self._at_once = leaves_at_once(reduction, order)
         self._form = RowForm(reduction)
         self._words = self._form.words
@@ -55,8 +57,8 @@ class TableText:
             self._write_step()
 
     def _write_prefetch_of_pairs(self) -> None:
-        """Prefetch the other slot of each pair whose slot has another group. By now, in a second pass, that is
-        known."""
+        """Prefetch the other slot of each pair whose slot has another group. The second pass knows which slots these
+        are."""
         self._write(f"""
             for k in range(np.uint64(count@)):
                 slot = np.uint64(slots@[k])
@@ -156,7 +158,7 @@ class TableText:
         """)
 
     def _write_older_first(self) -> None:
-        """If order is kept, everything older leaves before a row does."""
+        """If order is kept, flush everything older before a row leaves."""
         self._write(f"""
             leaving = pane if goes_straight else old_pane if tuples != 0 else empty_below
             if empty_below < leaving:

@@ -1,4 +1,4 @@
-"""How partials leave a table when their pane has ended (Li 8.3.3). Written into every kernel, as `panes` is."""
+"""Flushes partials from a table when their pane has ended (Li 8.3.3). Written into every kernel, as `panes` is."""
 
 from __future__ import annotations
 

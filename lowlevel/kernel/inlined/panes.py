@@ -22,27 +22,27 @@ OUT = 0  # rows in the output buffer
 LATE = 1  # entries in the buffer of late tuples
 OPEN = 2  # the first pane that has not ended, by the low-watermark of the frame looked at last
 OPEN_UNTIL = 3  # the low-watermark at which OPEN grows
-HEAD = 4  # of the ring: its first entry,
-LENGTH = 5  # and how many there are: the residents
+HEAD = 4  # place of the ring's first entry
+LENGTH = 5  # number of the ring's entries: the residents
 DUE = 6  # panes below this one are being flushed
 OLD = 7  # residents of those panes
-WALK = 8  # entries of the ring that the flush walks,
-DONE = 9  # and those that it has walked
-HURRY = 10  # 1: it has no more time
-DELAY = 11  # a flush begins this many panes after a pane's end,
-WITHIN = 12  # and takes this long, ns
+WALK = 8  # entries of the ring that the current flush walks
+DONE = 9  # entries of them that it has walked
+HURRY = 10  # 1: the current flush is out of time and walks all at once
+DELAY = 11  # a flush begins this many panes after a pane's end
+WITHIN = 12  # a flush takes this long, ns
 FILTERED = 13  # tuples that the predicate refused
 TAKEN = 14  # tuples neither filtered nor late
 OUT_TUPLES = 15  # tuples in the rows that were put out
 EVICTED = 16  # rows that left for another group, or for the next of their own whose sum would not have fitted
-STRAIGHT = 17  # rows of a tuple that did not wait in the table
+STRAIGHT = 17  # rows of single tuples that never were in the table
 FLUSHED = 18  # rows that left because their pane had ended
 LINK = 19  # code of the source's stream in the node's strings
 RANK = 20  # of the source
 SHIFT = 21  # the plan's pane 0 is pane SHIFT of `pane_of`
 STRAYS = 22  # rows in the buffer of late tuples that are sent on
-EVERY = 23  # a flush walks one entry each so many tuples; 0: as the time goes
-MOST = 24  # panes after a pane's end by which all of its partials have to have left
+EVERY = 23  # a flush walks one entry for each so many tuples; 0: in step with time
+MOST = 24  # panes after a pane's end by which all of its partials must have left
 SINCE = 25  # tuples taken when the flush began
 ORDERED = 26  # 1: partials leave in the order of their panes
 OVERFULL = 27  # rows that left because a sum would not have fitted
@@ -56,17 +56,17 @@ ROW_TUPLES = 2  # 0: the slot is empty
 ROW_KEYS = 3
 
 # Rows of the table that counts residents by pane.
-PANE_NUMBER = 0  # the pane that an entry counts at present
+PANE_NUMBER = 0  # the pane that an entry counts now
 PANE_RESIDENTS = 1
 
 PANES = 256
 """Entries of the table that counts residents by pane."""
 
 AHEAD = 16
-"""Entries of the ring by which a flush fetches slots before it looks at them."""
+"""How many entries of the ring ahead a flush prefetches slots."""
 
 CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
-"""What kernels call by name."""
+"""Constants that kernels use by name."""
 
 
 # A grid of panes is four words of an array: width, origin (from 0 to width - 1), and the width's `reciprocal`.

@@ -21,7 +21,7 @@ def wait_until_sent(
     emitter: Emitter, bootstrap: str, now_s: Callable[[], float] = time.monotonic,
     moved: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Waits until Kafka has taken everything, or nothing for a minute (records on disk may take longer than that). If
+    """Waits until Kafka has taken all records, or has taken none for a minute (all of them may take longer). If
     the wait takes more than a second, logs what is waited for and how long. Calls `moved` when records were taken."""
     sent, since_s, told = _sent(emitter), now_s(), False
     while not emitter.drained(_LOOK_EVERY_S):
@@ -42,7 +42,7 @@ def wait_until_sent(
 
 
 def check_all_sent(emitter: Emitter) -> None:
-    """Raises EnvironmentNotReady where records are left."""
+    """Raises EnvironmentNotReady if records are left."""
     left = [state for state in emitter.states() if state.queued_records]
     if left:
         raise EnvironmentNotReady(

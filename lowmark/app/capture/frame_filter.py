@@ -17,8 +17,8 @@ OUTSIDE = "frames that the kernel's filter discarded were never received, and no
 
 
 def frame_filter(nodes: Sequence[Node]) -> tuple[Expr | None, str]:
-    """The condition of the frames that some node may want, and a note for when the kernel applies it. None: the kernel
-    cannot filter, and the note says why."""
+    """The condition that a frame satisfies if some node may want it, and a note to show when the kernel applies it.
+    None: the kernel cannot filter, and the note says why."""
     watching = [closing_packets(node.closing) for node in nodes if node.closing is not None]
     conditions = [reduction.where for reduction in (*(node.reduction for node in nodes), *watching)]
     if any("row_num" in fields_of(node.reduction) for node in nodes):

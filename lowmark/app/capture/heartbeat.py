@@ -14,9 +14,9 @@ _EVERY_NS = 200_000_000
 
 
 class Beating:
-    """Takes blocks, and calls the heartbeat between those of a live source, which come all the time, and at the empty
-    blocks of a waiting pipe, followed file or replay. A waiting source still sends what it has promised, but promises
-    nothing more: the clock of its packets is unknown."""
+    """Passes blocks to the nodes, and calls their heartbeat: between the blocks of a live source, which come all the
+    time, and at the empty blocks of a waiting pipe, followed file or replay. A waiting source still sends the panes
+    that it has promised. It promises nothing more, because the clock of its packets is unknown."""
 
     def __init__(self, nodes: SourceNodes) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""Runs a process that root has started as another user: it is root only while it needs to be, and never again after
+"""Lets a process that root has started run as another user: it is root only while it needs to be, and never after
 that."""
 
 from __future__ import annotations

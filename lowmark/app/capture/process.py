@@ -17,7 +17,7 @@ from ingest.metrics import IngestMetrics
 from lowlevel.config import QueueConfig
 from lowlevel.emitter import Emitter
 from lowlevel.metrics import LowLevelMetrics, Watched
-from lowlevel.source_epochs import EpochWatch, SourcesLog
+from lowlevel.source_registration import EpochWatch, SourcesLog
 from lowlevel.table_pressure import Crowded
 from lowmark.app.capture.drain import PATIENCE_S, check_all_sent, wait_until_sent
 from lowmark.app.capture.frame_filter import OUTSIDE
@@ -25,7 +25,7 @@ from lowmark.app.capture.privileges import last_as_root
 from lowmark.app.capture.reload import Reloading, ensure_topics_of
 from lowmark.app.capture.source_thread import Rounds, SourceThread
 from lowmark.app.capture.sources import CaptureOptions, readers_of, threads_of
-from lowmark.app.capture.table_pressure import Crowding
+from lowmark.app.capture.table_warnings import Crowding
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.errors import EnvironmentNotReady
@@ -74,7 +74,8 @@ class _Capture:
         ThreadMetrics(self._registry, self._helpers)
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
-        """Checks everything before it registers the sources: a registration stops a process that sends them now."""
+        """Checks everything before it registers the sources, because a registration stops the process that sends them
+        now."""
         config = self._config
         progress = self._service.told(progress)
         self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))

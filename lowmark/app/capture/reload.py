@@ -63,7 +63,7 @@ class Reloading:
         self._asked.set()
 
     def step(self) -> None:
-        """Begins a reload that was asked for, once the one before is done."""
+        """Begins a requested reload when the previous one is done."""
         if not self._asked.is_set() or (self._worker is not None and self._worker.is_alive()):
             return
         self._asked.clear()

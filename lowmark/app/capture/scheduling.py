@@ -1,4 +1,4 @@
-"""On which CPU and with which priority the thread of a source runs."""
+"""The CPU and the priority of the thread of a source."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from lowmark.app.errors import StartRefused
 
-__all__ = ["Scheduling"]
+__all__ = ["ThreadScheduling"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduling:
+class ThreadScheduling:
     """`cpu` None: any. `priority`: SCHED_FIFO, 1 to 99; 0: no real-time priority."""
 
     cpu: int | None = None
@@ -20,7 +20,7 @@ class Scheduling:
 
     def check(self, source: str) -> None:
         """Tries `apply` in another thread. StartRefused if it fails."""
-        if self == Scheduling():
+        if self == ThreadScheduling():
             return
         with ThreadPoolExecutor(1) as trial:
             trial.submit(self.apply, source).result()

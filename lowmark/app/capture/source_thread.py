@@ -13,7 +13,7 @@ from lowlevel.emitter import Emitter
 from lowlevel.node import NodeOutput, SourceNodes
 from lowlevel.outbox import Outbox, Rows
 from lowmark.app.capture.heartbeat import Beating
-from lowmark.app.capture.scheduling import Scheduling
+from lowmark.app.capture.scheduling import ThreadScheduling
 from lowmark.app.config.file import Config
 from lowmark.query.plan.nodes import Node, Stage
 from lowmark.wire.records.codec import encode
@@ -52,7 +52,7 @@ class SourceThread(threading.Thread):
     """Reads one source to its end, or until it is stopped; keeps an error for the main thread."""
 
     def __init__(
-        self, source: Source, work: Sequence[Work], config: Config, emitter: Emitter, scheduling: Scheduling
+        self, source: Source, work: Sequence[Work], config: Config, emitter: Emitter, scheduling: ThreadScheduling
     ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source = source
@@ -90,8 +90,8 @@ class SourceThread(threading.Thread):
         self.nodes.start(touched=True)
 
     def begin(self, epoch: int) -> None:
-        """Gives the source its epoch, with which its records are numbered. Packets from now on are covered; a thread
-        that is started at once misses none of them."""
+        """Gives the source the epoch of its records. The source covers packets from now on; a thread that is started at
+        once misses none of them."""
         self._epoch = epoch
         self.source.begin()
         self.outboxes = {alias: self._outbox(item, self.source.start_ns) for alias, item in self.work.items()}
@@ -109,8 +109,8 @@ class SourceThread(threading.Thread):
         return Successor(found, nodes)
 
     def switch_to(self, successor: Successor) -> None:
-        """Switches after the present block. Callable from any thread. Work that both have goes on unchanged; new work
-        covers frames newer than the newest one taken by then; dropped work stops."""
+        """Switches to the successor after the present block. Callable from any thread. Work that is in both goes on
+        unchanged; new work covers frames newer than the newest one taken by then; removed work stops."""
         self._successor = successor
 
     def supersede(self) -> None:
@@ -176,7 +176,7 @@ class Rounds:
         self._seen: dict[SourceThread, tuple[int, int]] = {}
 
     def moved(self, threads: Iterable[SourceThread]) -> bool:
-        """Whether each thread that lives has taken a block, or read on, since this was last true."""
+        """Whether each living thread has taken a block or read more of its file since this was last true."""
         rounds = {thread: (thread.rounds, thread.source.read_bytes) for thread in threads if thread.is_alive()}
         if any(self._seen.get(thread) == done for thread, done in rounds.items()):
             return False

@@ -134,7 +134,7 @@ def _sources(
 
 
 def _ranks(config: Config) -> dict[str, int]:
-    """Order of sources where times are equal: by stream, then by name."""
+    """Order of sources whose packets have equal times: by stream, then by name."""
     members = [(at.stream, member) for name, at in config.sources.items() for member in config.members(name)]
     return {member: rank for rank, (_, member) in enumerate(sorted(members))}
 

@@ -18,8 +18,8 @@ _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_tables(nodes: Iterable[Node], config: LowLevelConfig, asked: str) -> None:
-    """LowLevelConfigError if the tables need more memory than there is. `nodes`: one for each table, of all sources;
-    `asked`: the setting that gives their size, as people wrote it."""
+    """LowLevelConfigError if the tables need more memory than this process may use. `nodes`: one for each table, over
+    all sources. `asked`: the setting that gives the size of the tables, as it was written."""
     sizes = [size for node in nodes if (size := table_bytes(node.reduction, config))]
     usable = usable_bytes()
     if sum(sizes) > usable:
@@ -36,7 +36,8 @@ def asked_table(config: LowLevelConfig) -> str:
 
 
 def usable_bytes() -> int:
-    """Most memory that this process may use: the machine's, or a lower limit of the process or its cgroup."""
+    """Most bytes of memory that this process may use: the machine's memory, or a lower limit of the process or its
+    cgroup."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:

@@ -21,7 +21,7 @@ def broker(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Address to listen on. The broker has no TLS and no users: whoever reaches it may do all.",
+            help="Address to listen on. The broker has no TLS and no users: whoever reaches it may do everything.",
         ),
     ] = "127.0.0.1",
 ) -> None:

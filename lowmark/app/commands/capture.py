@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.shared_options import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 __all__ = ["capture"]
 
@@ -40,17 +40,17 @@ def capture(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="When started by root: act as this user, use root only to open the rings of the interfaces, and drop "
-            "all privileges after that.",
+            help="Run as this user; only root may give it. The process is root only until it has opened the rings of "
+            "the interfaces, and then drops all privileges.",
         ),
     ] = None,
 ) -> None:
     """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
 
-    Ends when all files have been read, or with Ctrl-C or SIGTERM, after it has sent what it holds. SIGHUP makes it read
-    the configuration again and replace its queries. A source that another process is sending is refused: the process
-    that registered it last is asked through Kafka, and is alive if it answers within 5 s; one that has said that it is
-    done is not asked. Exit code 3: a file was damaged (everything before the damage has been sent).
+    Ends when all files have been read, or with Ctrl-C or SIGTERM; it first sends what it holds. SIGHUP makes it read
+    the configuration again and replace its queries. It refuses to start while another process sends one of its sources:
+    it asks that process through Kafka and waits up to 5 s for an answer. Exit code 3: a file was damaged (everything
+    before the damage has been sent).
 
     Examples:
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.shared_options import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 from lowmark.app.kafka.rights import Role
 
 __all__ = ["check"]
@@ -22,8 +22,10 @@ def check(
     ] = None,
 ) -> None:
     """Check configuration, queries, kernels, broker, rights, topics, what a job needs on this host (Java, jars, a
-    checkpoint folder), and whether the job of all queries would start on its checkpoint. Starts and changes nothing,
-    but compiles kernels, which takes seconds, and keeps them for captures on this machine.
+    checkpoint folder), and whether the job of all queries would start on its checkpoint.
+
+    Starts and changes nothing. It compiles the kernels, which takes seconds, and keeps them for captures on this
+    machine.
 
     Exit codes: 0 when all is well; 1 when the environment is not ready; 2 when the configuration is wrong.
 

@@ -24,8 +24,8 @@ def demo(
 ) -> None:
     """Run a broker, a capture of two links, a Spark job and a live view of final windows, for about a minute.
 
-    Needs no privileges: the links are generated captures, replayed at their own pace. Everything is removed at the end
-    or on Ctrl-C, except with --keep.
+    Needs no privileges: the links are generated captures, replayed at their own pace. At the end or on Ctrl-C it
+    removes everything, except with --keep.
 
     Examples:
 

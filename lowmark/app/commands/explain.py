@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.join_options import (
+from lowmark.app.commands.options.expected import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.options.joins import (
     JoinBuffer,
     JoinDisk,
     JoinLimit,
@@ -18,10 +18,10 @@ from lowmark.app.commands.join_options import (
     Scrambling,
     joins_of,
 )
-from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
+from lowmark.app.commands.options.limits import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.commands.query import query_text
 from lowmark.app.console import error_console
-from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Names, Strategy
+from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Strategy, Vocabulary
 
 if TYPE_CHECKING:
     from ingest.disorder.declarations import Disorder
@@ -36,10 +36,12 @@ def explain(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE.sql", help="Read the query from a file.")
     ] = None,
-    buckets: Annotated[int, typer.Option(metavar="N", min=1, help="Number of partitions.")] = 8,
+    buckets: Annotated[int, typer.Option(metavar="N", min=1, help="Number of buckets (partitions).")] = 8,
     late: Annotated[
         Late,
-        typer.Option(help="What to do with late tuples. A query that cannot be corrected is refused with the reason."),
+        typer.Option(
+            help="What to do with late packets, as for query. correct is refused, with the reason, where it cannot be."
+        ),
     ] = Late.COUNT,
     rate: Rates = None,
     selectivity: Selectivities = None,
@@ -52,7 +54,9 @@ def explain(
     join_disk: JoinDisk = DEFAULT_JOINS.disk_mib,
     scrambling: Scrambling = None,
     pair_ns: PairNs = DEFAULT_JOINS.pair_ns,
-    strategy: Annotated[Strategy, typer.Option(help="How groups of open windows are kept.")] = Strategy.AUTO,
+    strategy: Annotated[
+        Strategy, typer.Option(help="How groups of open windows are kept, as for query.")
+    ] = Strategy.AUTO,
     disorder: Annotated[
         str | None,
         typer.Option(
@@ -65,25 +69,26 @@ def explain(
         typer.Option(
             "-r",
             metavar="[NAME=]FILE",
-            help="Also show how many frames of a capture arrive later than --disorder allows, and the bound that "
-            "`measured` reaches. Without --disorder: the declaration by which none is late. FILE is as for query.",
+            help="Also show how many packets of a capture arrive later than --disorder allows, and the bound that "
+            "`measured` reaches. Without --disorder: show which `disorder` makes none of them late. FILE is as for "
+            "query.",
         ),
     ] = None,
     beside: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE.sql",
-            help="Another query of the same job: show whether the two share node and partials, or could.",
+            help="Also show whether the query shares a node and partials with this query of the same job, or could.",
         ),
     ] = None,
     names: Annotated[
-        Names, typer.Option(help="Names of the result's columns, as for query.", case_sensitive=False)
-    ] = Names.LOWMARK,
+        Vocabulary, typer.Option(help="Names of the result's columns, as for query.", case_sensitive=False)
+    ] = Vocabulary.LOWMARK,
     kernel: Annotated[bool, typer.Option("--kernel", help="Also show the generated low-level kernel.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
     """Show both halves of a query's plan: what the capture process does with packets, and what the job does with
-    partials. Includes panes, granule, buckets, growth of state and the JSON schema of the results.
+    partials. Also shows panes, granule, buckets, growth of state and the JSON schema of the results.
 
     Examples:
 

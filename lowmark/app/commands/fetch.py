@@ -20,11 +20,12 @@ def fetch(
         ),
     ] = None,
 ) -> None:
-    """Fetch the jars of the broker and of Spark's Kafka connector, at pinned versions, checked by hash. `lowmark run`,
-    `lowmark broker` and `lowmark demo` would fetch them at their first start; after this they start without a network.
+    """Fetch the jars of the broker and of Spark's Kafka connector, at pinned versions, and check their hashes. After
+    that, `lowmark run`, `lowmark broker` and `lowmark demo` start without a network; otherwise they fetch the jars at
+    their first start.
 
-    Intact jars are not fetched again; damaged ones are replaced. The folder can be copied to other hosts or into an
-    image, and may be read-only; set LOWMARK_JARS to it there.
+    Fetches only missing and damaged jars. You can copy the folder to other hosts or into an image, and it may be
+    read-only there; set LOWMARK_JARS to it.
 
     Examples:
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from lowlevel.config import Flush, Order
-from lowmark.app.commands.expected_options import Groups, Rates, Selectivities, expected_of, known_names
-from lowmark.app.commands.join_options import (
+from lowlevel.config import Flush, FlushOrder
+from lowmark.app.commands.options.expected import Groups, Rates, Selectivities, expected_of, known_names
+from lowmark.app.commands.options.joins import (
     JoinBuffer,
     JoinDisk,
     JoinLimit,
@@ -18,9 +18,9 @@ from lowmark.app.commands.join_options import (
     Scrambling,
     joins_of,
 )
-from lowmark.app.commands.limit_options import ExpireIdle, LimitGroups, limits_of
+from lowmark.app.commands.options.limits import ExpireIdle, LimitGroups, limits_of
 from lowmark.app.local.formats import Format
-from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Names, Strategy
+from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Strategy, Vocabulary
 
 __all__ = ["query", "query_text"]
 
@@ -53,7 +53,8 @@ def query(
             metavar="[NAME=]FILE",
             help="Read stream NAME from a capture: pcap or pcapng, also .gz, .xz and .zst; - is standard input. The "
             "files of a folder or a pattern ('dir/*.pcap') are read as one capture, in the order of their names. "
-            "Without NAME: every stream of the query. The same NAME twice: one stream with two sources.",
+            "Without NAME, the capture feeds every stream of the query. With the same NAME twice, the stream has two "
+            "sources.",
         ),
     ] = None,
     follow: Annotated[
@@ -92,9 +93,9 @@ def query(
         str | None,
         typer.Option(
             metavar="DISORDER",
-            help="How far packets may be out of order: scan (default for files: reads them twice, exact), ordered "
+            help="How far packets may be out of order: scan (default for files; reads them twice to find out), ordered "
             "(default for standard input), 'within 50 ms' (default for interfaces), 'within 500 tuples', 'measured "
-            "99.9%' (the bound that 99.9% of the packets have kept so far).",
+            "99.9%' (a bound that about 99.9% of the packets so far have kept).",
         ),
     ] = None,
     flush: Annotated[
@@ -109,33 +110,33 @@ def query(
         typer.Option(
             metavar="N",
             min=0,
-            help="With --flush slow: flush one slot after every N packets. 0: flush all of a pane within 1 s, or "
-            "within the length of a pane if that is shorter.",
+            help="With --flush slow: flush one slot after every N packets. 0: flush all groups of a pane within 1 s "
+            "of its end, or within the length of a pane if that is shorter.",
         ),
     ] = 0,
     flush_panes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Flush all of a pane within N panes of its end.")
+        int, typer.Option(metavar="N", min=1, help="Flush all groups of a pane within N panes of its end.")
     ] = 2,
     order: Annotated[
-        Order,
+        FlushOrder,
         typer.Option(
-            help="preserved: flush a pane before any later one, as systems that process in order need. For comparison "
-            "only: it is slower, and changes no result."
+            help="Order in which groups of different panes leave the table. preserved: by pane, as systems that "
+            "process in order need; for comparison only, because it is slower. Changes no result."
         ),
-    ] = Order.ANY,
+    ] = FlushOrder.ANY,
     late: Annotated[
         Late,
         typer.Option(
-            help="What to do with packets that arrive after their granule has ended: count them only, emit each as a "
-            "row, or correct (report what they change in windows already answered). They are counted in any case. "
-            "Rows and corrections are JSON lines on standard error."
+            help="What to do with late packets (further out of order than --disorder allows): count them only, emit "
+            "each as a row, or correct (report what they change in windows already answered). They are counted in any "
+            "case. Rows and corrections are JSON lines on standard error."
         ),
     ] = Late.COUNT,
     strategy: Annotated[
         Strategy,
         typer.Option(
-            help="How groups of open windows are kept: wid (in every window), paned (once in each pane), adapt (either "
-            "way, chosen for each group) or auto (whatever costs least). Changes no result."
+            help="How groups of open windows are kept: wid (once in every window), paned (once in every pane), adapt "
+            "(either way, chosen for each group) or auto (the way that costs least). Changes no result."
         ),
     ] = Strategy.AUTO,
     rate: Rates = None,
@@ -166,13 +167,13 @@ def query(
         ),
     ] = None,
     names: Annotated[
-        Names,
+        Vocabulary,
         typer.Option(
             help="Names of the columns: lowmark's own, or those of ECS (source.ip), OpenTelemetry (source.address) or "
             "IPFIX (sourceTransportPort). An alias stays as it is. Values are the same.",
             case_sensitive=False,
         ),
-    ] = Names.LOWMARK,
+    ] = Vocabulary.LOWMARK,
     output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write the rows to this file.")] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print no progress and no audit.")] = False,
 ) -> None:
@@ -182,9 +183,9 @@ def query(
     limits = limits_of(limit_groups, expire_idle)
     joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling, pair_ns)
     # Imported late: loading kernels and operators is slow, and --help and a mistyped option need none of them.
-    from lowmark.app.local.answer import Request, answer
+    from lowmark.app.local.answer import QueryRequest, answer
 
-    request = Request(
+    request = QueryRequest(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
         promiscuous=promiscuous, kernel_filter=kernel_filter, disorder=disorder, flush=flush,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.shared_options import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 __all__ = ["run"]
 
@@ -32,36 +32,47 @@ def run(
         bool,
         typer.Option(
             "--new-generation",
-            help="Begin a new checkpoint although an earlier one has left results. Those results are not written "
-            "again. If lowmark cannot tell what they were, it refuses the start and names the queries.",
+            help="Begin a new checkpoint although an earlier one has written results. The job does not write those "
+            "results again. If lowmark cannot know which rows were written, it refuses to start and names the queries.",
         ),
     ] = False,
     repeat_rows: Annotated[
         bool,
         typer.Option(
             "--repeat-rows",
-            help="With --new-generation: begin all the same, and write again all rows of those queries that follow "
-            "from what Kafka still holds.",
+            help="Begin all the same, and write again all rows of the queries that the refusal named, as far as they "
+            "follow from what Kafka still holds.",
         ),
     ] = False,
+    release: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--release",
+            metavar="QUERY",
+            help="End the quarantine of this query (repeatable). It begins where its stage has come to.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the Spark job that merges partials into final windows and writes them exactly once.
 
-    One job runs all queries of the configuration. It resumes where it stopped. End it with Ctrl-C.
+    One job runs all queries of the configuration. It resumes where it stopped. Queries that have been added, dropped or
+    changed since then take effect; the others go on as they are. End it with Ctrl-C.
 
     Examples:
 
     \b
       lowmark run -c /etc/lowmark/lowmark.toml
       lowmark run talkers --master spark://host:7077
+      lowmark run --release talkers                 # the reason of its quarantine is gone
       lowmark run --new-generation                  # the checkpoint is lost; nothing is written twice
       lowmark run --new-generation --repeat-rows    # … except rows of the queries that the refusal named
     """
-    if repeat_rows and not new_generation:
-        raise typer.BadParameter("it works only with --new-generation", param_hint="--repeat-rows")
+    if release and new_generation:
+        raise typer.BadParameter("a new generation releases all queries", param_hint="--release")
     from lowmark.app.config.file import load_config
     from lowmark.app.console import telling
-    from lowmark.app.job.process import NewGeneration, run_job
+    from lowmark.app.job.process import Beginning, run_job
     from lowmark.app.logs import set_up_logs
 
     settings = load_config(Path(config))
@@ -72,7 +83,7 @@ def run(
             queries=queries or None,
             master=master,
             until_last=until_last,
-            new_generation=NewGeneration(repeat_rows) if new_generation else None,
+            beginning=Beginning(new_generation, repeat_rows, frozenset(release or ())),
             progress=tell,
         )
     raise typer.Exit(status)

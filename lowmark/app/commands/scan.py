@@ -20,10 +20,10 @@ def scan(
     ],
 ) -> None:
     """Report how far the packets of captures are out of order: by how much time, by how many places, and which
-    `disorder` makes none of them late. Exit code 3: a capture is damaged or cannot be read (the report still covers
-    what is before the damage, and the other captures).
+    `disorder` makes none of them late.
 
-    Writes a table on a terminal, JSON lines in a pipe.
+    Writes a table on a terminal, JSON lines in a pipe. Exit code 3: a capture is damaged or cannot be read (the report
+    still covers what is before the damage, and the other captures).
 
     Example:
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowmark.app.commands.shared_options import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 if TYPE_CHECKING:
     from lowmark.app.config.file import Config
@@ -42,9 +42,9 @@ def _shown(value: object) -> str:
 
 @sources.callback()
 def show(context: typer.Context, config: ConfigOption = CONFIG) -> None:
-    """List the registered sources: stream, epoch, time of registration, how far behind they are, and whether jobs list
-    them (wait for them and count them), or have excluded them. Also lists sources that are configured but have not
-    registered.
+    """List the registered sources: stream, epoch, time of registration, how far behind they are, whether a job lists
+    them (waits for them and counts them), and whether it has excluded them. Also lists sources that are configured but
+    have not registered.
 
     Writes a table on a terminal, JSON lines in a pipe. With a command, it asks the job to change a stream's sources.
 
@@ -52,9 +52,9 @@ def show(context: typer.Context, config: ConfigOption = CONFIG) -> None:
 
     \b
       lowmark sources -c /etc/lowmark/lowmark.toml
-      lowmark sources exclude tap2        # windows do not wait for it any more
-      lowmark sources return tap2         # they do again
-      lowmark sources retire old-host     # it leaves its stream
+      lowmark sources exclude tap2        # windows do not wait for tap2 any more
+      lowmark sources return tap2         # windows wait for tap2 again
+      lowmark sources retire old-host     # old-host leaves its stream
     """
     if context.invoked_subcommand is not None:
         return
@@ -116,7 +116,7 @@ def show(context: typer.Context, config: ConfigOption = CONFIG) -> None:
 def exclude(
     context: typer.Context, source: SourceArgument, config: ConfigOption = CONFIG, job: JobOption = None
 ) -> None:  # fmt: skip
-    """Stop waiting for a source. Windows that miss it close as `lossy: excluded` and name it, until `return`.
+    """Stop waiting for a source until `return`. Windows close without it; they say `lossy: excluded` and name it.
 
     Example:
 
@@ -148,8 +148,8 @@ def take_back(
 def add(
     context: typer.Context, source: SourceArgument, config: ConfigOption = CONFIG, job: JobOption = None
 ) -> None:  # fmt: skip
-    """Add a registered live source to its stream, from the next window boundary that no bucket has reached. It stays
-    until it is retired, whatever the configuration lists.
+    """Add a registered live source to its stream, from the next window boundary that no bucket has reached. The source
+    stays until it is retired, whatever the configuration lists.
 
     Example:
 
@@ -166,7 +166,7 @@ def retire(
     context: typer.Context, source: SourceArgument, config: ConfigOption = CONFIG, job: JobOption = None
 ) -> None:  # fmt: skip
     """Take a source out of its stream, from the next window boundary that no bucket has reached. Windows before that
-    wait for it 10 s more at most. The last source of a stream stays.
+    boundary wait for it at most 10 s more. The last source of a stream cannot be retired.
 
     Example:
 
@@ -180,7 +180,7 @@ def retire(
 
 @sources.command("renumber")
 def renumber_epochs(context: typer.Context, config: ConfigOption = CONFIG) -> None:
-    """Let epochs begin above all former ones, after the topic of sources was deleted and made anew.
+    """Make epochs begin above all earlier ones, after the topic `sources` was deleted and created again.
 
     Example:
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowmark.app.commands.shared_options import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 if TYPE_CHECKING:  # --help must load little
     from confluent_kafka.admin import AdminClient
@@ -28,15 +28,16 @@ def topics(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
 ) -> None:
-    """List the topics that the configuration needs, whether each is as it should be, and topics of queries and stages
-    that the configuration no longer has.
+    """List the topics that the configuration needs, with whether each has the right settings, and the topics of queries
+    and stages that the configuration no longer has.
 
-    `lowmark capture` and `lowmark run` create missing topics themselves. Where they have no right to, a user who has
-    that right runs `lowmark topics --create` once.
+    `lowmark capture` and `lowmark run` create missing topics themselves. If they have no right to create topics, a user
+    who has it runs `lowmark topics --create` once.
 
-    --delete deletes topics with all that they hold, result rows included. It deletes only topics of this installation
-    (by prefix and name). It keeps topics that a live source sends to, and topics written to in the last ten minutes,
-    for example by the job of another configuration. End such jobs first: without their topics, their queries fail.
+    --delete deletes topics and all their records, result rows included. It deletes only topics of this installation (by
+    prefix and name). It keeps topics to which a live source sends, and topics that were written to in the last ten
+    minutes, for example by the job of another configuration. End such jobs first: without their topics, their queries
+    fail.
 
     Examples:
 

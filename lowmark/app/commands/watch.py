@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.shared_options import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 __all__ = ["watch"]
 
@@ -51,24 +51,24 @@ def watch(
         bool | None,
         typer.Option(
             "--json/--table",
-            help="Write rows as JSON lines to standard output (completions to standard error), or a table for each "
-            "complete window. Default: a table on a terminal, JSON elsewhere.",
+            help="Write rows as JSON lines to standard output and completions to standard error, or write a table for "
+            "each complete window. Default: a table on a terminal, JSON elsewhere.",
             show_default=False,
         ),
     ] = None,
     progress: Annotated[
         bool,
         typer.Option(
-            "--progress", help="Show how far each query is and what its open windows wait for, instead of results."
+            "--progress", help="Instead of results, show how far each query is and what its open windows wait for."
         ),
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="With --progress: show the state once, and end.")] = False,
 ) -> None:
-    """Follow a query's result topic: show final rows, and for each window whether it is complete and exact. With
-    --progress: show why a window does not close.
+    """Follow a query's result topic: show final rows, and whether each complete window is exact. With --progress: show
+    why a window does not close.
 
     Reads committed records only. Ends with Ctrl-C, or by itself with --until or --windows. If it ends by itself, the
-    exit code is 4 when a window that was shown is lossy.
+    exit code is 4 when a window that it has shown is lossy.
 
     Examples:
 

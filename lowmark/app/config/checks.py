@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from threading import Timer
+from urllib.parse import urlsplit
 
 from highlevel.spark.errors import JobStopped
+from highlevel.spark.spark_options import scheme_of
 from lowlevel.closed_connections import kernel_reductions
 from lowlevel.config import LowLevelConfigError
 from lowlevel.kernel.cache import prepare
@@ -18,11 +20,11 @@ from lowmark.app.capture.table_memory import asked_table, check_tables
 from lowmark.app.config.file import Config, ConfigError, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.failures import failure_of
+from lowmark.app.exit_codes import failure_of
 from lowmark.app.job.check import foresee_job
 from lowmark.app.kafka.jars import SPARK_KAFKA, kept
 from lowmark.app.kafka.java import find_java, spark_java_home
-from lowmark.app.kafka.rights import Role, job_group, rights_of
+from lowmark.app.kafka.rights import Role, job_group, query_group, rights_of
 from lowmark.query.explain.notes import gaps
 from lowmark.query.explain.sharing import said_of_stages
 from lowmark.query.plan.nodes import QueryPlan
@@ -50,7 +52,8 @@ def _failed(what: str, error: Exception) -> CheckResult:
 
 
 def run_checks(path: Path, roles: Sequence[Role], tell: Callable[[str], None]) -> Iterator[CheckResult]:
-    """`roles`: the roles whose Kafka rights are checked. `tell` gets a line, from any thread, about slow steps."""
+    """`roles`: the roles whose Kafka rights are checked. `tell` gets a line about each slow step; any thread may call
+    it."""
     try:
         config = load_config(path)
     except ConfigError as error:
@@ -114,7 +117,7 @@ def _brief(error: Exception) -> str:
 
 
 def _captures(config: Config) -> Iterator[CheckResult]:
-    from ingest.files.damage import CaptureError
+    from ingest.files.errors import CaptureError
     from ingest.files.inputs import is_stream
     from ingest.files.series import open_captures
     from ingest.live.interfaces import InterfaceError, interface
@@ -157,7 +160,10 @@ def _job_host(config: Config) -> Iterator[CheckResult]:
         yield _failed(what, error)
     else:
         yield CheckResult(f"{what} in {jars[0].parent}")
-    checkpoint = config.path.parent / config.job.checkpoint
+    if scheme_of(config.job.checkpoint) != "file":
+        yield CheckResult(f"checkpoint {config.job.checkpoint}, which only the start of the job looks at")
+        return
+    checkpoint = config.path.parent / urlsplit(config.job.checkpoint).path
     there = next(folder for folder in (checkpoint, *checkpoint.absolute().parents) if folder.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         yield CheckResult(f"checkpoint {checkpoint}")
@@ -188,8 +194,8 @@ def _kafka(config: Config, plans: list[QueryPlan], roles: Sequence[Role]) -> Ite
     yield _listed(f"topics: {created} at the start" if missing else "topics", refused, hint)
     for role in roles:
         there = {topic: right for topic, right in rights_of(config, plans, role).items() if topic not in missing}
-        group = job_group(config, config.job.name) if role is Role.RUN else None
-        lacking = missing_rights(client, there, group)
+        groups = [f"{job_group(config, config.job.name)}.", query_group(config, "")] if role is Role.RUN else []
+        lacking = missing_rights(client, there, groups)
         yield _listed(f"rights for lowmark {role.value}", lacking, "grant these rights to this user")
         known = len(plans) == len(config.queries) and not lacking and not any(map(_unlike, problems))
         if role is Role.RUN and plans and known:

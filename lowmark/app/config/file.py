@@ -17,12 +17,12 @@ from ingest.disorder.declarations import Disorder, DisorderError, Scan, parse_di
 from ingest.files.inputs import STANDARD_INPUT
 from ingest.live.interfaces import ANY, ANY_PROMISCUOUS
 from lowlevel.config import LowLevelConfig, QueueConfig
-from lowmark.app.capture.scheduling import Scheduling
-from lowmark.app.config.toml_tables import ConfigError, Toml, expand, read_table
+from lowmark.app.capture.scheduling import ThreadScheduling
+from lowmark.app.config.toml_tables import ConfigError, Toml, dotted, expand, read_table
 from lowmark.app.health import parse_listen
 from lowmark.app.page_access import PageAccess
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Joins, Late, Limits, Names, Strategy, parse_span
+from lowmark.query.options import Joins, Late, Limits, Strategy, Vocabulary, parse_span
 from lowmark.wire.kafka.settings import KafkaSettings, Secret
 from lowmark.wire.kafka.topics import Provision
 from lowmark.wire.records.registration import SourceKind
@@ -49,9 +49,9 @@ class CaptureSource:
     cpus: tuple[int, ...] = ()  # the first thread runs on the first CPU, and so on; empty: on any CPU
     priority: int = 0  # SCHED_FIFO priority of its threads; 0: none
 
-    def scheduling(self, member: int) -> Scheduling:
+    def scheduling(self, member: int) -> ThreadScheduling:
         """Scheduling of the source's thread of this number."""
-        return Scheduling(self.cpus[member % len(self.cpus)] if self.cpus else None, self.priority)
+        return ThreadScheduling(self.cpus[member % len(self.cpus)] if self.cpus else None, self.priority)
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.interface is None):
@@ -150,7 +150,7 @@ class Query:
     limits: QueryLimits = field(default_factory=QueryLimits)
     join: Joins = field(default_factory=Joins)  # memory of joins without windows
     format: RowFormat = RowFormat.JSONL  # format of its rows on the result topic
-    names: Names = Names.LOWMARK  # names of their columns
+    names: Vocabulary = Vocabulary.LOWMARK  # names of their columns
     share: str | None = None  # queries with the same name share one stage, even if aggregate states differ
 
     @property
@@ -190,7 +190,7 @@ class Config:
         return tuple(sorted(declared or fed))
 
     def named_sources(self, stream: str) -> tuple[str, ...]:
-        """Those of the roster that it names one by one."""
+        """The sources that the roster names one by one, without those of its patterns."""
         return tuple(entry for entry in self.roster(stream) if not is_pattern(entry))
 
     def source_count(self, stream: str) -> int:
@@ -204,7 +204,7 @@ class Config:
         return (source,) if fanout == 1 else tuple(f"{source}-{member}" for member in range(fanout))
 
     def disorder(self, source: str) -> Disorder | None:
-        """The declared disorder of a source: its own, else its stream's, else None (the kind of file decides)."""
+        """The declared disorder of a source: its own, or else its stream's. None: the kind of source decides."""
         at = self.sources[source]
         text = at.disorder or self.streams[at.stream].disorder
         if text is None:
@@ -278,7 +278,7 @@ def _config(path: Path, tables: Toml) -> Config:
         prefix=expand(prefix, "topics.prefix"),
         metrics=_pages_beside(path, read_table(PageAccess, _table(tables, "metrics"), "metrics")),
         capture=read_table(Capture, _table(tables, "capture"), "capture"),
-        job=read_table(JobConfig, _table(tables, "job"), "job"),
+        job=read_table(JobConfig, _job(tables), "job"),
         streams={name: read_table(Stream, table, f"streams.{name}") for name, table in _named(tables, "streams")},
         sources={
             name: read_table(CaptureSource, table, f"sources.{name}") for name, table in _named(tables, "sources")
@@ -314,6 +314,11 @@ def _table(tables: Toml, name: str) -> Toml:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{name} is not a table: write [{name}]")
     return table
+
+
+def _job(tables: Toml) -> Toml:
+    job = _table(tables, "job")
+    return {**job, "spark": dotted(job["spark"], "job.spark")} if "spark" in job else job
 
 
 def _named(tables: Toml, name: str) -> list[tuple[str, object]]:

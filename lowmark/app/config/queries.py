@@ -90,8 +90,8 @@ def result_topics(config: Config, plans: Iterable[QueryPlan]) -> dict[str, str]:
 def topics_of(
     config: Config, plans: Sequence[QueryPlan], roles: Iterable[Role] = tuple(Role)
 ) -> tuple[TopicSettings, ...]:  # fmt: skip
-    """All topics that captures and jobs of these plans read and write, or one of the two: to a user with the rights of
-    one role, the topics of the other are not even there."""
+    """The topics that captures and jobs of these plans read and write, or those of one role: a user with the rights of
+    one role cannot see the topics of the other."""
     wanted = {Topic(kind, None, config.prefix): 1 for kind in (TopicKind.SOURCES, TopicKind.DEAD)}
     for plan in plans:
         wanted[Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix)] = plan.stage.buckets

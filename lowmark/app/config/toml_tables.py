@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["ConfigError", "Toml", "expand", "read_table"]
+__all__ = ["ConfigError", "Toml", "dotted", "expand", "read_table"]
 
 Toml = Mapping[str, object]
 
@@ -61,6 +61,23 @@ def read_table(kind: type[T], table: object, where: str, skip: frozenset[str] = 
         return kind(**given)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def dotted(table: object, where: str) -> dict[str, str]:
+    """The settings of a table whose names have dots, which TOML takes for tables in tables unless they are quoted."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: {table!r} is not a table")
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{below}": text for below, text in dotted(value, f"{where}.{key}").items()}
+        elif isinstance(value, bool):
+            found[key] = str(value).lower()
+        elif isinstance(value, str | int | float):
+            found[key] = str(value)
+        else:
+            raise ConfigError(f"{where}.{key}: {value!r} is not text, a number, true or false")
+    return found
 
 
 def _unknown(key: str, where: str, valid: list[str]) -> str:

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from types import FrameType
 
 from rich.markup import escape
 
 from highlevel.metrics import HighLevelMetrics
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.end_reasons import explained, failed_queries
+from highlevel.spark.errors import RELEASE, CheckpointRefused
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.opening import StartState, begun_anew, carried_on, same_topics
-from highlevel.spark.quarantine import RELEASE, together
 from highlevel.spark.query import JobQuery
-from highlevel.spark.session import MOVES_BYTES, Spark, SparkSettings
+from highlevel.spark.session import Spark
+from highlevel.spark.sink.claims import Claims
 from highlevel.spark.sink.messages import Report
-from highlevel.spark.sink.transaction import TransactionalSink
+from highlevel.spark.sink.token_notes import note_of, note_of_owner, token_of
+from highlevel.spark.sink.tokens import restated
+from highlevel.spark.sink.transaction import Place, read_notes
 from highlevel.spark.source import SourceSettings
-from lowlevel.source_epochs import SourcesLog
+from highlevel.spark.start_conditions import StartState, begins, begun_anew, carried_on, same_topics
+from lowlevel.source_registration import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.failures import failure_of
+from lowmark.app.exit_codes import failure_of
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.job.names import job_name
+from lowmark.app.job.reload import Reload, Reloading, refused
+from lowmark.app.job.retirements import retire
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
-from lowmark.app.job.start import JobStart
-from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
-from lowmark.app.kafka.java import Java, find_java, spark_java_home
+from lowmark.app.job.spark_side import JobSpark, KeptSpark
+from lowmark.app.job.start import JobStart, Written
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.rights import Role
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
@@ -49,9 +53,8 @@ from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.quarantine import Quarantine
-from lowmark.wire.records.sink_token import Told
 
-__all__ = ["NewGeneration", "run_job"]
+__all__ = ["Beginning", "run_job"]
 
 _LOG = logging.getLogger("lowmark.job")
 
@@ -68,15 +71,17 @@ _END_WITHIN_S = 25.0
 
 
 @dataclass(frozen=True, slots=True)
-class NewGeneration:
-    """Asks for a new checkpoint, whatever there was before."""
+class Beginning:
+    """What a start is asked to begin."""
 
-    repeat_rows: bool = False  # also for queries whose written rows are not known
+    new_generation: bool = False  # a new checkpoint, whatever there was before
+    repeat_rows: bool = False  # also write rows again of queries of which it is not known what was written
+    release: frozenset[str] = frozenset()  # queries whose quarantine ends
 
 
 def run_job(
-    config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool,
-    new_generation: NewGeneration | None, progress: Callable[[str], None],
+    config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool, beginning: Beginning,
+    progress: Callable[[str], None],
 ) -> int:  # fmt: skip
     """Runs until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are written;
     then returns 0, or 2 if a query is quarantined.
@@ -84,16 +89,38 @@ def run_job(
     JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or why it stopped. Call it
     from the main thread, which gets signals.
     """
-    plans, anew = plan_queries(config, queries), new_generation
-    while True:
-        job = _Job(JobStart(config, plans, job_name(config.job.name, queries)), master or config.job.master)
+    taken, asked = Reload(config, plan_queries(config, queries)), beginning
+    former: Reload | None = None  # what has run before a reload
+    reloading, kept = Reloading(queries), KeptSpark()
+    with reloading.heard():
         try:
-            with ExitStack() as stack:
-                return job.run(stack, until_last, anew, progress)
-        except _Quarantined:
-            if job.told_to_end:
-                return 0
-            anew = None  # it has begun
+            while True:
+                start = JobStart(taken.config, taken.plans, job_name(config.job.name, queries))
+                job = _Job(start, master, reloading, kept)
+                try:
+                    with ExitStack() as stack:
+                        return job.run(stack, until_last, asked, progress)
+                except _Quarantined:
+                    former, asked = None, Beginning()  # it has begun
+                except _Reloaded as reloaded:
+                    former, taken, asked = taken, reloaded.reload, Beginning()
+                except (CheckpointRefused, EnvironmentNotReady) as error:
+                    if former is None or job.works:
+                        raise
+                    refused(error)
+                    taken, former = former, None
+                if job.told_to_end:
+                    return 0
+        finally:
+            kept.stop()
+
+
+class _Reloaded(Exception):
+    """The job begins again with another configuration."""
+
+    def __init__(self, reload: Reload) -> None:
+        super().__init__("the configuration was read again")
+        self.reload = reload
 
 
 class _Quarantined(Exception):
@@ -116,7 +143,9 @@ def _signals(request: Callable[[], None]) -> Iterator[None]:
 
 
 class _Job:
-    def __init__(self, start: JobStart, master: str) -> None:
+    def __init__(self, start: JobStart, master: str | None, reloading: Reloading, kept: KeptSpark) -> None:
+        self._reloading = reloading
+        self._kept = kept
         self._start = start
         self._config = start.config
         self._plans = start.plans
@@ -141,15 +170,17 @@ class _Job:
         self.told_to_end = False  # by a signal, which may come while it ends for another reason
         self._failed: Exception | None = None
         self._quarantined: Mapping[str, str] = {}  # by query: why
+        self._left: Mapping[BucketKey, Place] = {}  # the buckets of stages that no query reads any more
+        self._begins: frozenset[str] = frozenset()  # the streams that no former run has read
 
     def run(
-        self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
+        self, stack: ExitStack, until_last: bool, asked: Beginning, progress: Callable[[str], None]
     ) -> int:  # fmt: skip
         stack.enter_context(self._watchdog)
         progress = self._service.told(progress)
         try:
-            self._run(stack, until_last, anew, progress)
-        except _Quarantined as stopped:
+            self._run(stack, until_last, asked, progress)
+        except (_Quarantined, _Reloaded) as stopped:
             self._failed = stopped  # a process that hangs in its end has failed
             self._begin_end()
             raise
@@ -169,11 +200,12 @@ class _Job:
         return 0
 
     def _run(
-        self, stack: ExitStack, until_last: bool, anew: NewGeneration | None, progress: Callable[[str], None]
+        self, stack: ExitStack, until_last: bool, asked: Beginning, progress: Callable[[str], None]
     ) -> None:  # fmt: skip
         config, settings = self._config, self._config.job
         watchdog = self._watchdog
-        folder = stack.enter_context(CheckpointFolder(self._start.folder))
+        spark = JobSpark(self._start, self._master, watchdog, self._note_spark, progress, self._kept)
+        folder = stack.enter_context(CheckpointFolder(spark.files(stack)))
         health, reach = stack.enter_context(self._health), self._reach
         self._step = f"connecting to Kafka at {config.kafka.bootstrap}"
         progress(f"{self._step}; the state of this process: {health.url}/readyz")
@@ -181,51 +213,54 @@ class _Job:
         stack.enter_context(reach)
         self._begin_step("checking topics", progress)
         with watchdog.within(_START_WITHIN_S, "the check of the topics"):
-            topics = self._ensure_topics(None if anew else folder.read())
+            topics = self._ensure_topics(None if asked.new_generation else folder.read())
         start = self._start
         with watchdog.within(_START_WITHIN_S, "the comparison of checkpoint and results"):
-            self._judged(start.standing(folder, *start.committed()), anew)  # before it fences a job that may be healthy
-        sink = stack.enter_context(
-            TransactionalSink(config.kafka, start.group, start.token_topic, start.inputs, watchdog)
-        )
+            found = start.written(partial(read_notes, config.kafka), folder.read())
+            start.judged(folder, found, partial(self._judged, asked))  # before it fences a job that may be healthy
+        host_facts = spark.admitted(stack, folder)
+        if not asked.new_generation:
+            for moved in start.standing(folder, found).changes(asked.release).sentences():
+                _LOG.warning("%s: it takes effect now", moved)
+        with (
+            watchdog.within(_START_WITHIN_S, "the claim on buckets and queries"),
+            Claims(config.kafka, settings.transaction_timeout_s, watchdog) as claims,
+        ):
+            checkpoint, written = self._claim(folder, claims, asked, topics)
         ruler = self._ruler
-        checkpoint = self._open(folder, sink, anew, topics)
         self._quarantined = checkpoint.quarantined
         for name, reason in sorted(self._quarantined.items()):
             _LOG.warning("query %s is still quarantined: %s. %s", name, reason, RELEASE)
-        if self._quarantined or (checkpoint.run == 1 and checkpoint.generation > 1):
+        if self._quarantined or asked.release or (checkpoint.run == 1 and checkpoint.generation > 1):
             with watchdog.within(_START_WITHIN_S, "the word of quarantined queries"):
                 said = Quarantine(self._name, tuple(self._quarantined.items()))
                 SourcesLog(config.kafka, Topic(TopicKind.SOURCES, None, config.prefix).name).append(said)
-        spec = self._spec(folder, checkpoint, start.told(sink.positions))
+        spec = self._spec(checkpoint, written)
         metrics = HighLevelMetrics(
-            self._registry, spec.plans, spec.roster.names(), checkpoint.ended, self._quarantined
+            self._registry, spec.plans, spec.roster.names(),
+            frozenset(key for key in checkpoint.ended if key[0] in start.stages), self._quarantined
         )  # fmt: skip
         RosterMetrics(self._registry, ruler.rosters, ruler.open_panes)
-        ruler.start(checkpoint.roster, checkpoint.run == 1)
+        ruler.start(checkpoint.roster, self._begins)
         stack.callback(ruler.stop)
 
-        def written(reports: Sequence[Report], seconds: float) -> None:
+        def done(reports: Sequence[Report], seconds: float) -> None:
             ruler.reported(reports)
             metrics.micro_batch(reports, seconds)
 
         query = JobQuery(
-            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, sink, self._name,
-            written, metrics.phases, self._wake,
+            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, self._name,
+            done, self._renewed, metrics.phases, self._wake,
         )  # fmt: skip
-        java = find_java()
-        jars = obtain(SPARK_KAFKA, java=java, progress=progress)
         stack.enter_context(_signals(self._be_told_to_end))
-        self._begin_step("starting Spark", progress)
-        self._spark = Spark(self._spark_settings(folder, java, jars))
-        with watchdog.within(_START_WITHIN_S, "Spark's start"):
-            stack.enter_context(self._spark)
-            query.start(self._spark.session)
+        session = spark.start(stack).session
+        with watchdog.within(_START_WITHIN_S, "the query's start"):
+            query.start(session, host_facts)
         self._query = query
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans if plan.name not in self._quarantined)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
-        ready = not self._service.there
+        ready, reload = not self._service.there, None
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 try:
@@ -242,8 +277,18 @@ class _Job:
             for helper in self._helpers():
                 helper.check()
             query.renew()
+            if reload is None and (reload := self._reloading.take(self._config)) is not None:
+                query.halt()
+            if reload is not None and query.halted:  # a batch that has begun must end with the queries of now
+                self._kept.keep = True
+                raise _Reloaded(reload)
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
+
+    @property
+    def works(self) -> bool:
+        """Whether its query has begun."""
+        return self._query is not None
 
     def _helpers(self) -> tuple[Helper, ...]:
         return self._health.helper, self._reach.helper, self._watchdog.helper, self._ruler.helper
@@ -256,11 +301,10 @@ class _Job:
         """Raises _Quarantined if an operator has failed that not all queries depend on."""
         failed, why = failed_queries(error)
         before = set(self._quarantined)
-        stopped = together(self._plans, before | set(failed))
+        stopped = before | set(failed)
         if not failed or stopped == {plan.name for plan in self._plans}:
             return
-        beside = f"its joins run as one with those of {', '.join(failed)}"
-        found = {name: why if name in failed else beside for name in sorted(stopped - before)}
+        found = dict.fromkeys(sorted(stopped - before), why)
         query.quarantine(found)
         for name, reason in found.items():
             _LOG.error("query %s is quarantined: %s. The other queries go on. %s", name, reason, RELEASE)
@@ -301,7 +345,8 @@ class _Job:
         client = admin(self._config.kafka)
         names = result_topics(self._config, self._plans)
         if stored is not None:
-            written = [topic for query, topic in names.items() if query in stored.queries]
+            digests = plan_digests(self._plans)
+            written = [topic for query, topic in names.items() if stored.queries.get(query) == digests[query]]
             same_topics(stored, topic_ids(client, written), written)
         problems = ensure_topics(client, topics_of(self._config, self._plans, (Role.RUN,)))
         if problems:
@@ -312,66 +357,91 @@ class _Job:
             )
         return topic_ids(client, list(names.values()))
 
-    def _open(
-        self, folder: CheckpointFolder, sink: TransactionalSink, anew: NewGeneration | None, topics: dict[str, str]
-    ) -> Checkpoint:  # fmt: skip
-        """Writes and returns the checkpoint to run on: from here on this is the job's only process."""
+    def _claim(
+        self, folder: CheckpointFolder, claims: Claims, asked: Beginning, topics: dict[str, str]
+    ) -> tuple[Checkpoint, Written]:
+        """Writes and returns the checkpoint to run on: from here on this is the job's only process, and its queries'
+        only job."""
         start = self._start
-        checkpoint = self._judged(start.standing(folder, sink.token, sink.positions), anew)
-        checkpoint = replace(checkpoint, topics=topics)
-        if checkpoint.run == 1:
-            checkpoint = replace(checkpoint, roster=self._ruler.base(anew=checkpoint.generation > 1))
+        written = start.written(claims.fence, folder.read())
+        stored = folder.read()  # nobody else changes it from here on
+        others = start.buckets_of(owner for owner in written.owners.values() if owner.job != start.name)
+        theirs = claims.fence(others) if asked.new_generation else {}
+        checkpoint = start.judged(folder, written, partial(self._judged, asked))
         folder.check(checkpoint)
+        if checkpoint.run > 1:  # the check may have withdrawn a commit, behind which queries were to change
+            checkpoint = start.judged(folder, written, partial(self._judged, asked))
+        checkpoint = replace(checkpoint, topics=topics)
+        first, read = checkpoint.run == 1, checkpoint.roster.streams
+        self._begins = frozenset(stream for stream in start.roster if first or stream not in read)
+        if (fresh := begins(stored, checkpoint)) or self._begins:
+            roster = self._ruler.base(anew=not first or checkpoint.generation > 1)
+            checkpoint = replace(checkpoint, roster=roster)
+        self._left = start.left(checkpoint)
+        taken = {name: None if note is None else token_of(note, name) for name, note in theirs.items()}
+        places = {**start.buckets, **self._left}
+        taken |= {place.name: written.tokens.get(key) for key, place in places.items()}
+        anew = {places[key].name for key in fresh}
+        notes = {
+            name: note_of(restated(token, start.name, checkpoint.id, checkpoint.run, name in anew))
+            for name, token in taken.items()
+        }
+        if checkpoint.run > 1:  # before the checkpoint says that they have begun, or their token were missing
+            claims.write({name: notes[name] for name in anew})
         folder.write(checkpoint)
+        notes |= {place.name: note_of_owner(start.owners[query]) for query, place in start.queries.items()}
+        claims.write(notes)
         folder.forget_others(checkpoint)
-        return checkpoint
+        retire(self._config.kafka, self._name, checkpoint, self._left)
+        return checkpoint, written
 
-    def _judged(self, standing: StartState, anew: NewGeneration | None) -> Checkpoint:
+    def _renewed(self) -> None:
+        """Write all tokens again, before Kafka forgets them. No batch runs meanwhile."""
+        start = self._start
+        places = [*start.buckets.values(), *self._left.values(), *start.queries.values()]
+        with Claims(self._config.kafka, self._config.job.transaction_timeout_s, self._watchdog) as claims:
+            claims.write({name: note for name, note in claims.fence(places).items() if note is not None})
+
+    def _judged(self, asked: Beginning, standing: StartState) -> Checkpoint:
         """The checkpoint to run on; CheckpointRefused when the job may not start."""
-        if anew is None:
-            return carried_on(standing, self._start.history)
-        return begun_anew(standing, self._start.history(), anew.repeat_rows)
+        if asked.new_generation:
+            return begun_anew(standing, self._start.history(), asked.repeat_rows)
+        quarantined = {} if standing.stored is None else standing.stored.quarantined
+        if unknown := sorted(asked.release - quarantined.keys()):
+            there = ", ".join(sorted(quarantined)) or "none"
+            raise CheckpointRefused(f"--release {unknown[0]}: no quarantined query has this name; quarantined: {there}")
+        return carried_on(standing, self._start.history, asked.release, asked.repeat_rows)
 
-    def _spec(
-        self, folder: CheckpointFolder, checkpoint: Checkpoint, told: Mapping[BucketKey, Mapping[str, Told]]
-    ) -> JobSpec:  # fmt: skip
+    def _spec(self, checkpoint: Checkpoint, written: Written) -> JobSpec:
         config = self._config
         return JobSpec(
             job=self._name,
+            group=self._start.group,
+            checkpoint=checkpoint.id,
+            run=checkpoint.run,
+            kafka=config.kafka,
+            transaction_timeout_s=config.job.transaction_timeout_s,
+            tasks=checkpoint.shuffle_partitions,
             plans=self._plans,
             roster=checkpoint.roster,
             kinds=config.kinds,
             placements=checkpoint.placements,
             generation=checkpoint.generation,
+            lives=checkpoint.lives,
+            leaving=Counter(stage for stage, _ in self._left),
             suppressed=checkpoint.suppressed,
             told=checkpoint.told,
             laws=self._start.laws,
             prefix=config.prefix,
-            parcels=str(folder.path / "parcels"),
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},
             names={plan.name: result_names(plan, config.queries[plan.name].names) for plan in self._plans},
-            quarantined=frozenset(checkpoint.quarantined),
-            paused={
-                (query, bucket): of[query]
-                for (_, bucket), of in told.items()
-                for query in checkpoint.quarantined
-                if query in of
-            },
+            quarantined=tuple(checkpoint.quarantined),
+            unfinished={key: token for key, token in written.tokens.items() if not token.last},
         )
 
-    def _spark_settings(self, folder: CheckpointFolder, java: Java, jars: Sequence[Path]) -> SparkSettings:
-        work = folder.path / "work"
-        shutil.rmtree(work, ignore_errors=True)  # left by a killed job; the lock proves that it is gone
-        return SparkSettings(
-            master=self._master,
-            java_home=spark_java_home(java),
-            jars=jars,
-            shuffle_partitions=self._config.job.shuffle_partitions,
-            heap=self._config.job.heap,
-            work_dir=work,
-            log=folder.path / "spark.log",
-            java_options=MOVES_BYTES,
-        )
+    def _note_spark(self, spark: Spark) -> None:
+        self._spark = spark
+        self._step = "starting Spark"
 
     def _ready(self) -> Health:
         slow, reach = self._watchdog.slow(_SLOW_S), self._reach

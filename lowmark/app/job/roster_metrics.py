@@ -34,7 +34,7 @@ class RosterMetrics(Collector):
         )
         panes = GaugeMetricFamily(
             "lowmark_panes_open",
-            "Panes between the frontier of a bucket and its last tuple, in the bucket that has most.",
+            "Panes between the frontier and the last tuple of a bucket, in the bucket that has most.",
             labels=("stage",),
         )
         for roster in self._rosters():

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -110,7 +110,7 @@ class Ruler:
         self._lock = threading.Lock()  # guards _observing and _rulings
         self._observing = Observing(stages, config.job.limits.open_panes)
         self._rulings: list[StreamRuling] = []
-        self._begins = False
+        self._begins: Collection[str] = ()
         self._read_to = 0  # the offset after the last record of `sources`
         self._base = Roster({}, {})
 
@@ -129,8 +129,9 @@ class Ruler:
             {stream: each.version for stream, each in found.items()},
         )
 
-    def start(self, base: Roster, begins: bool) -> None:
-        """Rule from now on. `base`: what `base` returned when the checkpoint was made; `begins`: just now."""
+    def start(self, base: Roster, begins: Collection[str]) -> None:
+        """Rule from now on. `base`: what `base` returned when the checkpoint was made; `begins`: the streams that the
+        job reads since just now."""
         self._begins, self._base = begins, base
         self.helper.start()
 
@@ -158,7 +159,7 @@ class Ruler:
         self._ask(producer.init_transactions)
         rulings = [
             StreamRuling(
-                self._job, each, self._begins, self._base.versions.get(each.stream, 0),
+                self._job, each, each.stream in self._begins, self._base.versions.get(each.stream, 0),
                 self._base.members((each.stream,)),
             )
             for each in self._rules

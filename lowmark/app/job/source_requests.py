@@ -6,7 +6,7 @@ import os
 import time
 
 from highlevel.rosters.ruling import shown
-from lowlevel.source_epochs import SourcesLog
+from lowlevel.source_registration import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.job.roster import excluded, members_now, rosters_in_force

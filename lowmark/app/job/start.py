@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from confluent_kafka import KafkaError, KafkaException
-
-from highlevel.spark.checkpoint import BucketKey, CheckpointFolder, plan_digests
-from highlevel.spark.opening import StartState
+from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.errors import CheckpointRefused, TakenOver
+from highlevel.spark.job_spec import bucket_place
 from highlevel.spark.replay import Replay, replays
-from highlevel.spark.sink.messages import Position
 from highlevel.spark.sink.results_history import History, read_history
-from highlevel.spark.sink.transaction import places, token_and_positions
+from highlevel.spark.sink.token_notes import owner_of, token_of
+from highlevel.spark.sink.transaction import Note, Place, read_notes
+from highlevel.spark.spark_options import scheme_of
+from highlevel.spark.start_conditions import StartState
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import result_topics
-from lowmark.app.kafka.rights import job_group
+from lowmark.app.kafka.rights import job_group, query_group
 from lowmark.query.plan.nodes import QueryPlan, Stage
-from lowmark.wire.kafka.clients import consumer, is_passing, translate
+from lowmark.wire.kafka.clients import admin, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
-from lowmark.wire.records.sink_token import Token, Told, decode_told
+from lowmark.wire.records.sink_token import Owner, Token
 
-__all__ = ["JobStart"]
+__all__ = ["JobStart", "Written"]
 
-_ANSWER_WITHIN_S = 30.0
-_PAUSE_S = 0.1
+Read = Callable[[Collection[Place]], Mapping[str, Note | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What stands in Kafka of former runs."""
+
+    tokens: Mapping[BucketKey, Token]  # by stage and bucket, also of stages that no query reads any more
+    owners: Mapping[str, Owner]  # by query
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,17 @@ class JobStart:
         return job_group(self.config, self.name)
 
     @property
-    def folder(self) -> Path:
-        """The folder of the checkpoint."""
-        return self.config.path.parent / self.config.job.checkpoint / self.name
+    def folder(self) -> Path | None:
+        """The folder of the checkpoint; None: only Spark reaches it."""
+        given = urlsplit(self.config.job.checkpoint)
+        if scheme_of(self.config.job.checkpoint) != "file":
+            return None
+        return self.config.path.parent / given.path / self.name
+
+    @property
+    def place(self) -> str:
+        """The folder of the checkpoint, or its URL."""
+        return f"{self.config.job.checkpoint.rstrip('/')}/{self.name}" if self.folder is None else str(self.folder)
 
     @cached_property
     def stages(self) -> Mapping[str, Stage]:
@@ -59,40 +76,69 @@ class JobStart:
         return {stream: self.config.roster(stream) for stream in sorted({name for of in nodes for name in of.streams})}
 
     @property
-    def token_topic(self) -> str:
-        return Topic(TopicKind.DEAD, None, self._prefix).name
+    def buckets(self) -> Mapping[BucketKey, Place]:
+        """By stage and bucket: where its token stands."""
+        return {
+            (name, bucket): bucket_place(self.group, name, bucket, self._prefix)
+            for name, (_, buckets) in self._inputs.items()
+            for bucket in range(buckets)
+        }
 
     @property
-    def inputs(self) -> tuple[tuple[str, int], ...]:
-        """All partitions of partials."""
-        return tuple((topic, bucket) for topic, buckets in self._inputs.values() for bucket in range(buckets))
+    def queries(self) -> Mapping[str, Place]:
+        """By query: where its owner stands."""
+        topics = result_topics(self.config, self.plans)
+        return {
+            plan.name: Place(query_group(self.config, plan.name), topics[plan.name], 0)
+            for plan in self.plans
+            if self._is(topics[plan.name])
+        }
+
+    @property
+    def owners(self) -> Mapping[str, Owner]:
+        """By query: what this job says of itself as its owner."""
+        return {plan.name: Owner(self.name, plan.stage.fingerprint, plan.stage.buckets) for plan in self.plans}
 
     @cached_property
     def laws(self) -> Mapping[str, str]:
         """By query: the law of its replay. A query without one is left out."""
         return {query: of.law for query, of in self._replays.items() if of.law is not None}
 
-    def committed(self) -> tuple[Token | None, dict[tuple[str, int], Position]]:
-        """Token and positions in Kafka. Fences nobody, and does not wait for a transaction that has not ended: the job
-        that began it may have died."""
-        reader = consumer(self.config.kafka, self.group, stable=False)
-        asked, deadline = places(self.token_topic, self.inputs), time.monotonic() + _ANSWER_WITHIN_S
-        try:
-            while True:
-                try:
-                    found = reader.committed(asked, timeout=max(1.0, deadline - time.monotonic()))
-                    return token_and_positions(found, self.group, self.config.kafka)
-                except KafkaException as error:
-                    problem: KafkaError = error.args[0]
-                if not is_passing(problem) or time.monotonic() > deadline:
-                    raise translate(problem, self.config.kafka)
-                time.sleep(_PAUSE_S)
-        finally:
-            reader.close()
+    def left(self, stored: Checkpoint | None) -> Mapping[BucketKey, Place]:
+        """The same of the stages of a checkpoint that no query reads any more, as far as their topics exist."""
+        keys = sorted(key for key in (() if stored is None else stored.placements) if key[0] not in self.stages)
+        if not keys:
+            return {}
+        places = {key: bucket_place(self.group, *key, self._prefix) for key in keys}
+        there = topic_ids(admin(self.config.kafka), sorted({place.topic for place in places.values()}))
+        return {key: place for key, place in places.items() if place.topic in there}
 
-    def standing(
-        self, folder: CheckpointFolder, token: Token | None, positions: Mapping[tuple[str, int], Position]
-    ) -> StartState:
+    def written(self, read: Read, stored: Checkpoint | None) -> Written:
+        """What `read` finds in Kafka."""
+        buckets = {**self.buckets, **self.left(stored)}
+        found = read([*buckets.values(), *self.queries.values()])
+        return Written(
+            {
+                key: token_of(note, place.name)
+                for key, place in buckets.items()
+                if (note := found[place.name]) is not None
+            },
+            {
+                query: owner_of(note, place.name)
+                for query, place in self.queries.items()
+                if (note := found[place.name]) is not None
+            },
+        )
+
+    def buckets_of(self, owners: Iterable[Owner]) -> tuple[Place, ...]:
+        """The buckets of other jobs that write results of these queries."""
+        return tuple(
+            bucket_place(job_group(self.config, owner.job), owner.stage, bucket, self._prefix)
+            for owner in sorted(set(owners), key=lambda owner: (owner.job, owner.stage))
+            for bucket in range(owner.buckets)
+        )
+
+    def standing(self, folder: CheckpointFolder, written: Written) -> StartState:
         """The state that former runs have left. CheckpointRefused if the checkpoint cannot be read."""
         stored = folder.read()
         return StartState(
@@ -102,20 +148,27 @@ class JobStart:
             stored=stored,
             batches=0 if stored is None else folder.batches(stored),
             planned=-1 if stored is None else folder.planned(stored),
-            token=token,
-            where=str(folder.path),
+            tokens=written.tokens,
+            others={query: owner.job for query, owner in written.owners.items() if owner.job != self.name},
+            where=folder.place,
             replays=self._replays,
-            told=self.told(positions),
         )
 
-    def told(self, positions: Mapping[tuple[str, int], Position]) -> Mapping[BucketKey, Mapping[str, Told]]:
-        """By stage and bucket: what positions say of each query."""
-        return {
-            (stage, bucket): decode_told(positions[topic, bucket].metadata)
-            for stage, (topic, buckets) in self._inputs.items()
-            for bucket in range(buckets)
-            if (topic, bucket) in positions
-        }
+    def judged(
+        self, folder: CheckpointFolder, written: Written, judge: Callable[[StartState], Checkpoint]
+    ) -> Checkpoint:
+        """What `judge` says of the state that former runs have left. TakenOver when it refuses what another process has
+        changed meanwhile: Kafka and the checkpoint cannot be read at one moment."""
+        try:
+            return judge(self.standing(folder, written))
+        except CheckpointRefused as refused:
+            with suppress(CheckpointRefused):
+                judge(self.standing(folder, self.written(partial(read_notes, self.config.kafka), folder.read())))
+                raise TakenOver(
+                    f"another process has started job {self.name} at the same moment: this one ends. It has written "
+                    "nothing; end one of the two"
+                ) from None
+            raise refused from None
 
     def history(self) -> History:
         results = result_topics(self.config, self.plans)
@@ -133,7 +186,7 @@ class JobStart:
             },
             {topic: buckets for topic, buckets in exchanges.items() if self._is(topic)},
             self._inputs,
-            self.group,
+            f"{self.group}.history",
         )
 
     @property

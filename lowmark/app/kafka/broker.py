@@ -231,7 +231,7 @@ class Broker:
 
 
 def openness(host: str) -> str | None:
-    """What it means that a broker listens on this address; None if only this host reaches it."""
+    """A warning about who can reach a broker on this address; None if only this host can."""
     try:
         found = {ip_address(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, ValueError):  # the start says that it is no address
@@ -295,6 +295,7 @@ def serve(
 
             try:
                 ready(broker.bootstrap)
+                service.status(f"broker ready at {broker.bootstrap}")
                 service.ready()
                 broker.wait(look)
             finally:

@@ -36,9 +36,9 @@ _ANSWER_WITHIN_S = 60.0
 
 
 def refuse_former_epochs(kafka: KafkaSettings, prefix: str, topics: Sequence[str], epochs: Mapping[str, int]) -> None:
-    """Raises EnvironmentNotReady if a source has just registered with an epoch that its records in these topics of
-    partials had already, or any source had one that nobody has registered: the job would ignore what sources send. A
-    capture needs no right to read these topics, and is not refused where it may not."""
+    """Raises EnvironmentNotReady if epochs began again: a source has just registered with an epoch that records of it
+    in these topics of partials already have, or records have an epoch that no source has registered. The job would
+    ignore what sources send. A capture without the right to read these topics is not refused."""
     try:
         former = _epochs(kafka, topics)
     except KafkaRefused as refused:
@@ -68,7 +68,7 @@ def refuse_former_epochs(kafka: KafkaSettings, prefix: str, topics: Sequence[str
 
 
 def renumber(kafka: KafkaSettings, prefix: str) -> tuple[int, int]:
-    """Lets epochs begin above all that records in topics of partials have. Returns the next epoch before and after."""
+    """Makes epochs begin above all epochs of records in topics of partials. Returns the next epoch before and after."""
     topic = Topic(TopicKind.SOURCES, None, prefix).name
     there = admin(kafka).list_topics(timeout=10).topics
     if topic not in there:

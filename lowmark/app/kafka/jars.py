@@ -30,12 +30,13 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka.java import Java, Progress, find_java, trust_options
 from lowmark.jit.cache_folder import cache_root
 
-LOCKFILE = Path(__file__).with_name("jars.lock")
+_HERE = Path(__file__).parent
+LOCKFILE = _HERE / "jars.lock"
 _STAGING = "fetching-"
 _DEADLINE = 900.0  # seconds: 30 are usual; a slow line needs more
 
 
-class Module(NamedTuple):
+class JarCoordinates(NamedTuple):
     """Coordinates of a jar in the registry."""
 
     organisation: str
@@ -51,30 +52,54 @@ class JarSet:
 
     name: str
     purpose: str
-    modules: tuple[Module, ...]
+    modules: tuple[JarCoordinates, ...]
 
 
 BROKER = JarSet(
     name="broker",
     purpose="the Kafka broker",
     modules=(
-        Module("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
+        JarCoordinates("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
         # Kafka's own description names no logger, and without one Kafka logs nothing.
-        Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", transitive=False),
+        JarCoordinates("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", transitive=False),
     ),
 )
 SPARK_KAFKA = JarSet(
     name="spark-kafka",
     purpose="Spark's Kafka connector",
     modules=(
-        Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
+        JarCoordinates("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
         # Not every registry has the provider of the connector's own version; this one works with it.
-        Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
-        Module("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
-        Module("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
+        JarCoordinates("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
+        JarCoordinates("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
+        JarCoordinates("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
+    ),
+)
+_AWS = (
+    "annotations apache-client arns auth aws-core aws-query-protocol aws-xml-protocol checksums checksums-spi crt-core "
+    "endpoints-spi http-auth http-auth-aws http-auth-aws-eventstream http-auth-spi http-client-spi identity-spi "
+    "json-utils metrics-spi netty-nio-client profiles protocol-core regions retries retries-spi s3 s3-transfer-manager "
+    "sdk-core third-party-jackson-core utils utils-lite"
+)
+S3A = JarSet(
+    name="s3a",
+    purpose="Hadoop's client of S3",
+    modules=(
+        # Of pyspark's own version of Hadoop. The parts of Amazon's client that it needs have 10 MB, all of them 600.
+        JarCoordinates("org.apache.hadoop", "hadoop-aws", "3.5.0", transitive=False),
+        JarCoordinates("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1", transitive=False),
+        *(JarCoordinates("software.amazon.awssdk", name, "2.35.4", transitive=False) for name in _AWS.split()),
+        JarCoordinates("software.amazon.eventstream", "eventstream", "1.0.1", transitive=False),
+        JarCoordinates("org.reactivestreams", "reactive-streams", "1.0.4", transitive=False),
+        # Writes a checkpoint's files by uploads instead of renames. Not every registry has Spark's own version.
+        JarCoordinates("org.apache.spark", "spark-hadoop-cloud_2.13", "4.1.1", transitive=False),
     ),
 )
 SETS = (BROKER, SPARK_KAFKA)
+"""What `lowmark fetch` gets."""
+
+_LOCKFILES = {S3A.name: "s3a.lock"}
+"""Sets with a lockfile of their own. Few installations need them, so each is fetched when it is needed."""
 
 Lock = Mapping[str, Mapping[str, str]]
 """Set name -> file name -> sha256 in hex."""
@@ -151,9 +176,13 @@ def fetch(
 
 def _place(jar_set: JarSet, cache: Path | None, lock: Lock | None) -> tuple[Mapping[str, str], Path]:
     """Expected digests, and the folder named after them: each release on a machine has its own folder."""
-    expected = (lock if lock is not None else read_lock(LOCKFILE.read_text()))[jar_set.name]
+    expected = (lock if lock is not None else read_lock(_lockfile(jar_set).read_text()))[jar_set.name]
     content = hashlib.sha256(repr(sorted(expected.items())).encode()).hexdigest()[:16]
     return expected, (cache or jars_root()) / "jars" / f"{jar_set.name}-{content}"
+
+
+def _lockfile(jar_set: JarSet) -> Path:
+    return _HERE / _LOCKFILES.get(jar_set.name, LOCKFILE.name)
 
 
 def jars_root() -> Path:
@@ -290,10 +319,10 @@ def _check(seen: Mapping[str, str], expected: Mapping[str, str], jar_set: JarSet
         )
 
 
-def resolve_lock(java: Java, progress: Progress) -> Lock:
+def resolve_lock(java: Java, progress: Progress, sets: Sequence[JarSet] = SETS) -> Lock:
     """Digests of the sets as the registry has them now, resolved without any earlier download."""
     lock = {}
-    for jar_set in SETS:
+    for jar_set in sets:
         with tempfile.TemporaryDirectory() as folder:
             jars = _resolve(jar_set, 0, java, cache_root(), Path(folder), progress)
             lock[jar_set.name] = _digests(jars)
@@ -301,16 +330,17 @@ def resolve_lock(java: Java, progress: Progress) -> Lock:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the lockfile of jars anew."""
+    """Make the lockfiles of jars anew."""
     parser = argparse.ArgumentParser(prog="python -m lowmark.app.kafka.jars", description=main.__doc__)
-    parser.add_argument("--lock", action="store_true", required=True, help="rewrite the lockfile from the registry")
+    parser.add_argument("--lock", action="store_true", required=True, help="rewrite the lockfiles from the registry")
     parser.parse_args(arguments)
 
     def show(text: str) -> None:
         print(text, file=sys.stderr)
 
     try:
-        LOCKFILE.write_text(write_lock(resolve_lock(find_java(), show)))
+        for sets in (SETS, (S3A,)):
+            _lockfile(sets[0]).write_text(write_lock(resolve_lock(find_java(), show, sets)))
     except EnvironmentNotReady as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -1,6 +1,6 @@
-"""Asks Kafka all the time whether it answers, since a process with nothing to send would not notice an outage. Only
-this module tells of an outage: a line when Kafka goes, one a minute while it is away, and one when it is back; at a
-start, a line at once and one a minute.
+"""Asks Kafka every two seconds whether it answers, because a process with nothing to send would not notice an outage.
+Only this module reports an outage: one line when Kafka goes away, one a minute while it is away, and one when it is
+back; at a start, one line at once and one a minute.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class KafkaReach:
         return {"kafka": f"has not answered for {self._failing_s:.0f} s: {failing[0]}"}
 
     def await_answer(self, tell: Callable[[str], None]) -> None:
-        """Wait until a broker answers, for the start of a process that Kafka need not precede. KafkaRefused if it
-        refuses. Call it before signal handlers are set, so that a signal ends the wait."""
+        """Waits until a broker answers, so that a process may start before Kafka. KafkaRefused if Kafka refuses the
+        client. Call it before signal handlers are set, so that a signal ends the wait."""
         began_s = self._now_s()
         self._failing = "it has not answered this process yet", began_s
 

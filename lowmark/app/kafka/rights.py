@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # --help names the roles and must load little
     from lowmark.app.config.file import Config
     from lowmark.query.plan.nodes import QueryPlan
 
-__all__ = ["Role", "job_group", "kinds_of", "rights_of"]
+__all__ = ["Role", "job_group", "kinds_of", "query_group", "rights_of"]
 
 
 class Role(Enum):
@@ -36,14 +36,19 @@ _RIGHTS = {
         TopicKind.EXCHANGE: frozenset({_SETTINGS, "READ", "WRITE"}),
         TopicKind.RESULTS: frozenset({_SETTINGS, "READ", "WRITE"}),  # read after the checkpoint is lost
         TopicKind.LATE: frozenset({_SETTINGS, "WRITE"}),
-        TopicKind.DEAD: frozenset({_SETTINGS, "READ", "WRITE"}),  # READ, because an offset is committed for it
+        TopicKind.DEAD: frozenset({_SETTINGS, "WRITE"}),
     },
 }
 
 
 def job_group(config: Config, job: str) -> str:
-    """The consumer group that holds a job's token, and the id of its transactions."""
+    """The beginning of the ids of a job's transactions, and of the consumer groups that hold its tokens."""
     return f"{config.prefix}lowmark.v1.job.{job}"
+
+
+def query_group(config: Config, query: str) -> str:
+    """The consumer group that says which job writes a query's results, and the id of the transaction that says so."""
+    return f"{config.prefix}lowmark.v1.query.{query}"
 
 
 def kinds_of(roles: Iterable[Role]) -> frozenset[TopicKind]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from lowlevel.source_epochs import SourcesLog
+from lowlevel.source_registration import SourcesLog
 from lowmark.wire.kafka.clients import KafkaSettings, admin, consumer, translate, watermarks
 from lowmark.wire.kafka.topics import Topic, TopicKind, parse_topic
 from lowmark.wire.records.codec import decode
@@ -164,8 +164,8 @@ def _answers(
 def _promised(
     reader: Consumer, kafka: KafkaSettings, prefix: str, topics: list[str]
 ) -> dict[tuple[str, int], tuple[int, bool]]:
-    """By source and epoch: how far all its nodes have promised, and whether it has stopped. A node that stops while
-    others go on belongs to a removed query and holds nothing up."""
+    """How far all nodes of a source have promised, and whether it has stopped, by source and epoch. A node that stops
+    while others go on belongs to a removed query, and no window waits for it."""
     latest: dict[tuple[str, int], dict[tuple[str, str], tuple[int, bool]]] = {}
     parsed = {name: parse_topic(name) for name in topics}
     partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ingest.disorder.declarations import parse_disorder
 from ingest.live.interfaces import ANY, ANY_PROMISCUOUS
-from lowlevel.config import Flush, LowLevelConfig, LowLevelConfigError, Order, table_size
+from lowlevel.config import Flush, FlushOrder, LowLevelConfig, LowLevelConfigError, table_size
 from lowmark.app.capture.table_memory import check_tables
 from lowmark.app.console import Teller, counted, error_console, telling
 from lowmark.app.local.bindings import bind, fanned_out
@@ -26,17 +26,17 @@ from lowmark.app.local.runner import LocalRun
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.notes import gaps
 from lowmark.query.optimize.stream_statistics import Expected
-from lowmark.query.options import Joins, Late, Limits, Names, Strategy
+from lowmark.query.options import Joins, Late, Limits, Strategy, Vocabulary
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.result_names import NameClash, result_names
 
-__all__ = ["Request", "answer"]
+__all__ = ["QueryRequest", "answer"]
 
 _DAMAGED, _LOSSY = 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class QueryRequest:
     sql: str
     name: str
     read: tuple[str, ...]
@@ -49,7 +49,7 @@ class Request:
     flush: Flush
     flush_every: int
     flush_panes: int
-    order: Order
+    order: FlushOrder
     late: Late
     strategy: Strategy
     expected: Expected
@@ -57,13 +57,13 @@ class Request:
     joins: Joins
     table: str
     format: Format | None
-    names: Names
+    names: Vocabulary
     output: Path | None
     quiet: bool
 
 
-def answer(request: Request) -> int:
-    """Returns the exit code. Raises errors that `failures` can show."""
+def answer(request: QueryRequest) -> int:
+    """Returns the exit code. Raises errors that `exit_codes` can show."""
     _check_interface_options(request)
     disorder = None if request.disorder is None else parse_disorder(request.disorder)
     streams, notes = _streams(_planned(request, None)), list[str]()
@@ -104,7 +104,7 @@ def answer(request: Request) -> int:
     return _LOSSY if run.audit.reasons else 0
 
 
-def _check_interface_options(request: Request) -> None:
+def _check_interface_options(request: QueryRequest) -> None:
     given = {
         "--fanout": request.fanout > 1, "--promiscuous": request.promiscuous, "--kernel-filter": request.kernel_filter
     }  # fmt: skip
@@ -120,7 +120,7 @@ def _check_interface_options(request: Request) -> None:
         )
 
 
-def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
+def _planned(request: QueryRequest, streams: Mapping[str, int] | None) -> QueryPlan:
     """`streams`: the number of sources of each stream; None: not known yet."""
     return compile_query(
         request.sql, name=request.name, streams=streams, buckets=1, late=request.late, expected=request.expected,
@@ -128,7 +128,7 @@ def _planned(request: Request, streams: Mapping[str, int] | None) -> QueryPlan:
     )  # fmt: skip
 
 
-def _config(request: Request) -> LowLevelConfig:
+def _config(request: QueryRequest) -> LowLevelConfig:
     try:
         slots, memory = table_size(request.table)
         table = LowLevelConfig(slots=slots or 1, memory=request.table if memory else "", order=request.order)
@@ -143,7 +143,8 @@ def _config(request: Request) -> LowLevelConfig:
 
 @contextmanager
 def _stopped_by_signals(run: LocalRun) -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends a run that has no end of its own; a second Ctrl-C interrupts as usual."""
+    """Ctrl-C or SIGTERM stops the input, for runs that do not end by themselves; a second Ctrl-C interrupts as
+    usual."""
     if not run.unending:
         yield
         return
@@ -165,14 +166,14 @@ def _streams(plan: QueryPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stream for node in plan.stage.nodes for stream in node.streams))
 
 
-def _names(plan: QueryPlan, names: Names) -> Mapping[str, str]:
+def _names(plan: QueryPlan, names: Vocabulary) -> Mapping[str, str]:
     try:
         return result_names(plan, names)
     except NameClash as error:
         raise typer.BadParameter(str(error), param_hint="'--names'") from None
 
 
-def _write(request: Request, plan: QueryPlan, names: Mapping[str, str], run: LocalRun, tell: Teller) -> None:
+def _write(request: QueryRequest, plan: QueryPlan, names: Mapping[str, str], run: LocalRun, tell: Teller) -> None:
     format_ = request.format or (Format.TABLE if request.output is None and sys.stdout.isatty() else Format.JSONL)
     sink = open_output(format_, request.output, plan.output, names)
     seen = request.output is None and sys.stdout.isatty()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.markup import escape
 
-from ingest.files.damage import Damage
+from ingest.files.errors import Damage
 from lowlevel.table_pressure import Crowded
 from lowmark.app.console import counted
 from lowmark.app.local.lossy_windows import LossyWindows

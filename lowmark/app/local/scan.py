@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ingest.disorder.declarations import Disorder, Measured, Ordered, Scan, WithinTime
-from ingest.disorder.lateness import Lateness, Places, behind
 from ingest.disorder.low_watermarks import arrival_lows
+from ingest.disorder.observed_lateness import Lateness, PlacesLate, behind
 from ingest.disorder.stream_time import StreamTime
 from ingest.files.capture import CaptureFile, Frames
-from ingest.files.damage import CaptureError, Damage
+from ingest.files.errors import CaptureError, Damage
 from ingest.files.series import CaptureSeries, open_captures
 from ingest.files.source import UNTIMED
 from lowmark.wire.rows.values import FOREVER, NEVER
@@ -83,7 +83,7 @@ class Scanned:
 def scan_capture(path: str) -> Scanned:
     """Reads a capture, a folder or a pattern to its end. An unreadable one is reported as damage, not raised."""
     capture = _opened(path)
-    time, lateness, places, untimed = StreamTime(), Lateness(), Places(), Untimed()
+    time, lateness, places, untimed = StreamTime(), Lateness(), PlacesLate(), Untimed()
     first, last = FOREVER, NEVER
     for frames in capture.blocks():
         untimed.add(frames)

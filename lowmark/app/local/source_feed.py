@@ -83,7 +83,7 @@ class Feed:
 
 
 class FeedThreads:
-    """Runs each feed in its own thread, because none can wait for another: interfaces, files that grow."""
+    """Runs each feed in its own thread, because interfaces and files that grow cannot wait for one another."""
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._taken: queue.Queue[tuple[Feed, list[Record] | Exception | None]] = queue.Queue(_WAITING)

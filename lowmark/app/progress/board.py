@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from highlevel.progress.reach import Reach
+from highlevel.progress.promises.reach import Reach
 from lowmark.app.job.names import may_run
 from lowmark.app.job.roster import excluded, members_now
 from lowmark.app.progress.completions_seen import CompletionsSeen
@@ -47,7 +47,7 @@ class ProgressBoard:
         self._promises.registered(source, epoch)
 
     def listed(self, roster: RosterInForce) -> None:
-        """Of a query that several jobs have run, the roster that was written last is in force."""
+        """If several jobs have run a query, the roster that was written last is in force."""
         for name, query in self._queries.items():
             if may_run(roster.job, self._job, name):
                 query.in_force[roster.stream] = roster

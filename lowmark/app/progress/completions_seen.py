@@ -64,7 +64,7 @@ class CompletionsSeen:
         return sum(told, OpenCount()) if told else None
 
     def complete_to(self, buckets: int) -> int | None:
-        """The bound up to which all `buckets` buckets are complete; None: one has reported nothing."""
+        """The bound up to which all `buckets` buckets are complete; None: a bucket has reported nothing."""
         return min(last.end for last in self.last.values()) if len(self.last) == buckets else None
 
     def _count(self, record: Complete | Amendment, reasons: frozenset[Reason]) -> None:

@@ -28,10 +28,10 @@ _Place = tuple[str, int]
 """A topic and one of its partitions."""
 
 _TAIL = 2_000
-"""Records read at the end of each partition; later records bring what these do not say."""
+"""Number of records that are read at the end of each partition. Later records complete the picture."""
 
 _TAIL_EARLY = 50_000
-"""The same of results whose rows come before the completion of their window."""
+"""The same for results whose rows leave before the completion of their window."""
 
 
 class ProgressFeed:
@@ -128,8 +128,9 @@ class ProgressFeed:
                 self._board.left_early(query, message.partition(), generation, window, rows.num_rows)
 
     def _advance(self, messages: Sequence[Message]) -> None:
-        """A partition may end in a transaction mark, or its last records may have been compacted away. Then no record
-        comes from its end, and only the position shows that it is reached."""
+        """Notes which partitions are read to their end. A partition may end in a transaction mark, or its last records
+        may have been compacted away: then no record comes from its end, and only the position shows that the end is
+        reached."""
         if not self._ahead:
             return
         for message in messages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from highlevel.progress.reach import Reach
+from highlevel.progress.promises.reach import Reach
 from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.query_inputs import QueryInputs
 from lowmark.query.plan.nodes import Aggregate, Counted, Pane, QueryPlan
@@ -84,7 +84,7 @@ def _grid(plan: QueryPlan, window: Window, of_nodes: bool) -> Pane | None:
 
 
 def sliding_by_tuple(plan: QueryPlan) -> int | None:
-    """Number of tuples that end at most one window; 1 if each partition counts its own, since any tuple may end one.
-    None: the windows do not slide by tuple."""
+    """Every how many tuples a window may end: the SLIDE, or 1 if each partition counts its own tuples, because then any
+    tuple may end a window. None: the windows do not slide by tuple."""
     found = (step.plan for step in plan.steps if isinstance(step.plan, Counted))
     return next((1 if counted.partition else counted.window.slide for counted in found if counted.slides), None)

@@ -13,7 +13,7 @@ from lowmark.wire.rows.values import FOREVER
 __all__ = ["LaneSeen", "PromisesSeen"]
 
 _SLACK_NS = 5 * 10**9
-"""Allowance for a source's disorder, the time until its table has let go of a pane, and clocks that differ."""
+"""Allowance for a source's disorder, for the time until a pane has left its table, and for clocks that differ."""
 
 _KEPT = 10_000
 """Number of granules kept for a lane: the latest ones with tuples."""
@@ -92,6 +92,12 @@ class PromisesSeen:
         """The lane of a source; None: it has promised nothing in its present epoch."""
         lane = self._lanes.get((stage, node, source))
         return None if lane is None or lane.epoch < self._epochs.get(source, 0) else lane
+
+    def lane_of_bucket(self, stage: str, node: str, source: str) -> LaneSeen | None:
+        """The lane of a bucket in the query's last life, which is part of its name: see `bucket_source`."""
+        names = (name for at, of, name in self._lanes if (at, of) == (stage, node))
+        lives = [lane for name in names if name.partition(".")[0] == source and (lane := self.lane(stage, node, name))]
+        return max(lives, key=lambda lane: lane.epoch, default=None)
 
     def take(self, record: Punctuation, at_ns: int) -> None:
         """`at_ns`: when it was written."""

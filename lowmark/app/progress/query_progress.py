@@ -17,7 +17,7 @@ Shown = int | str | None
 
 
 TIME, ROWS = "time", "rows"
-"""What a window waits for when nobody holds it up."""
+"""What a window waits for when no source and no bucket holds it up."""
 
 
 def _seconds(ns: int | None) -> float | None:
@@ -29,7 +29,7 @@ def _time(ns: int | None) -> str | None:
 
 
 def _span(ns: int) -> str:
-    """Seconds for people, rounded to tenths: nobody acts on less."""
+    """Seconds for people, rounded to tenths: a smaller difference changes no decision."""
     return f"{round(ns / _NS, 1):,.10g} s"
 
 

@@ -45,7 +45,8 @@ def _held(item: QueryProgress) -> bool:
 
 
 def _query(item: QueryProgress) -> Group:
-    """Uses the names of the JSON. Open windows that wait for the same share a line, with the distances of the first."""
+    """Uses the names of the JSON. Open windows that wait for the same cause share a line, with the distances of the
+    first."""
     head = Text(item.query, "bold cyan")
     if item.complete_to is None:
         head.append("  nothing is complete yet", "not bold default")

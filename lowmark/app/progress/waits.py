@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from highlevel.progress.exchange_channel import bucket_source
-from highlevel.progress.reach import Reach
+from highlevel.progress.promises.reach import Reach
 from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.promises_seen import LaneSeen, PromisesSeen
 from lowmark.app.progress.query_inputs import QueryInputs
@@ -33,7 +33,7 @@ _WHY = {
 """Reasons for sources whose state does not let them promise more."""
 
 Short = Callable[[Node, LaneSeen], int | None]
-"""How far, in ns, a lane's promise is behind what is needed; None: nothing waits for it."""
+"""How many ns a lane's promise is behind what is needed; None: nothing waits for it."""
 
 
 class QueryWaits:
@@ -57,7 +57,8 @@ class QueryWaits:
         return tuple(self._short(number + 1, "it has not promised to be past it")) or tuple(self._job(number))
 
     def answer(self) -> tuple[Waiting, ...]:
-        """What an answer waits for that has no windows, or no first window yet, or whose sources have all ended."""
+        """What an answer without windows waits for, or without a first window yet, or one whose sources have all
+        ended."""
         window, goal = self._reach.window, self._reach.of(self._inputs.granules())
         if goal == NEVER or (window is not None and (goal != FOREVER or window.axis.kind is not Kind.TIME)):
             return tuple(self._behind())
@@ -91,7 +92,7 @@ class QueryWaits:
 
     def _short(self, goal: int, why: str) -> Iterator[Waiting]:
         """What the answer needs to reach `goal`: the sources that hold it up, because of their state or because they
-        are behind another one that has promised enough; if there are none, time."""
+        are behind another source that has promised enough; if no source holds it up, time."""
 
         def short(node: Node, lane: LaneSeen) -> int | None:
             needed = self._reach.needed(node.name, goal)
@@ -112,8 +113,8 @@ class QueryWaits:
         return iter((Waiting(TIME, "more must come", None if up_to is None else values.time(up_to), _told(most)),))
 
     def _behind(self) -> Iterator[Waiting]:
-        """Sources that have promised nothing; else those that are behind the one that has promised most or have
-        stopped, or all if one has ended; else those that are overdue."""
+        """The sources that have promised nothing. If there are none: those that are behind the source that has promised
+        most, or have stopped, or all if one has ended. If there are none: those that are overdue."""
         furthest, others_ended = self._inputs.furthest_ns or 0, any(at.state == "ended" for at in self._progress)
         unheard = any(at.state in _UNHEARD for at in self._progress)
 
@@ -183,7 +184,7 @@ class QueryWaits:
         assert self._plan.exchanges is not None
         node = exchange.node.name
         for bucket in range(self._plan.stage.buckets):
-            lane = self._exchanged.lane(self._plan.exchanges.fingerprint, node, bucket_source(bucket))
+            lane = self._exchanged.lane_of_bucket(self._plan.exchanges.fingerprint, node, bucket_source(bucket))
             reached = NEVER if lane is None else self._reach.of({node: lane.granule})
             if reached < goal:
                 yield bucket, reached

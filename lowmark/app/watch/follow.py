@@ -79,7 +79,7 @@ def watch(
             if isinstance(event, Amendment):
                 lossy = True
             elif isinstance(event, FinishedWindow):
-                lossy |= not event.verdict.exact
+                lossy |= not event.verdict.exact or event.torn
                 shown += 1
                 if windows is not None and shown >= windows:
                     break
@@ -141,6 +141,8 @@ def follow(
                 record = decode(message.headers(), message.value(), lambda origin: None)
                 if isinstance(record, Complete):
                     between.check(record)
+                if isinstance(record, ResultRow | ResultRowsRecord):
+                    board.checked(message.partition(), record.generation, record.early, message.value())
                 yield from filter(between.shows, _events(board, message.partition(), record))
                 if between.is_over(board.complete_to):
                     return
@@ -181,7 +183,7 @@ def _events(
 
 
 class Amendments:
-    """Finds amendments that say something new: each bucket repeats those of the whole stream."""
+    """Finds amendments that say something new: each bucket repeats the amendments that concern the whole stream."""
 
     def __init__(self) -> None:
         self._told: Counter[tuple[object, ...]] = Counter()
@@ -201,7 +203,7 @@ class Amendments:
 
 
 def _show_late(console: Console, news: LateNews) -> None:
-    """Shows late news in a few lines: a person has little use for all of it."""
+    """Shows late rows, corrections and amendments in a few lines: a person has little use for all of them."""
     match news:
         case Amendment():
             text = amendment_text(news)
@@ -231,6 +233,8 @@ def verdict_text(window: FinishedWindow) -> Text:
     verdict = window.verdict
     text = Text("exact" if verdict.exact else "lossy: " + ", ".join(sorted(r.value for r in verdict.reasons)))
     text.stylize("bold green" if verdict.exact else "bold red")
+    if window.torn:
+        text.append(" (torn: its rows are not those that were written)", "bold red")
     if window.missing:
         text.append(f" (without {_names(window.missing)})", "yellow")
     if verdict.partial:
@@ -291,6 +295,7 @@ def completion_line(window: FinishedWindow) -> str:
             "verdict": "exact" if window.verdict.exact else "lossy",
             "reasons": sorted(reason.value for reason in window.verdict.reasons),
             "partial": window.verdict.partial,
+            **({"torn": True} if window.torn else {}),
             **({"missing": window.missing} if window.missing else {}),
         },
         ensure_ascii=False,

@@ -19,7 +19,8 @@ _AT_MOST_S = 1.0
 
 
 class Quiet:
-    """Opens its reader when first asked: mostly windows come, and nobody asks. The reader ends with the `stack`."""
+    """Opens its reader at the first call, because most queries have results and need none. The reader ends with the
+    `stack`."""
 
     def __init__(self, config: Config, query: str, stack: ExitStack) -> None:
         self._config = config

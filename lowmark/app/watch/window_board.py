@@ -8,6 +8,7 @@ from functools import reduce
 from operator import or_
 
 from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.row_checksums import checksum_of
 from lowmark.wire.records.verdicts import Amendment, Complete, Verdict, WindowSpan
 
 __all__ = ["FinishedWindow", "WindowBoard"]
@@ -29,6 +30,7 @@ class FinishedWindow:
     verdict: Verdict
     missing: tuple[str, ...]  # sources that it did not wait for
     of: Complete  # one bucket's completion of it, for what all buckets agree on
+    torn: bool = False  # the rows are not those that a completion names
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class _Bucket:
     reached: int | None = None  # the last window that is complete
     end: int | None = None  # up to where it is complete
     whole_from: int | None = None  # the first window all of whose rows were read
+    sums: dict[int | None, int] = field(default_factory=dict)  # checksums of waiting rows, by the window of early ones
+    torn: set[int] = field(default_factory=set)  # windows that wait for other buckets
 
 
 class WindowBoard:
@@ -57,6 +61,12 @@ class WindowBoard:
                 of = self._buckets[bucket]
                 (of.pending if row.early is None else of.early.setdefault(row.early, [])).append(row.row)
 
+    def checked(self, bucket: int, generation: int, early: int | None, value: bytes) -> None:
+        """The value of a record of rows."""
+        if self._current(generation):
+            sums = self._buckets[bucket].sums
+            sums[early] = checksum_of(value, sums.get(early, 0))
+
     def complete(self, complete: Complete) -> Iterator[FinishedWindow]:
         """The windows that this completion makes complete in all buckets, in order. A window without rows is left out,
         unless it is lossy."""
@@ -66,10 +76,15 @@ class WindowBoard:
         early = () if complete.windows is None else bucket.early.pop(complete.windows.first, ())
         rows, before, bucket.end = (*early, *bucket.pending), bucket.end, complete.end
         bucket.pending.clear()
+        found = bucket.sums.pop(None, 0)
         if complete.windows is None:
             if rows:
                 yield replace(_finished(None, [(complete, rows)]), start=before)
             return
+        found += bucket.sums.pop(complete.windows.first, 0)
+        known = before is not None and complete.checksum is not None  # of the first, the beginning may be gone
+        if known and (len(rows) != complete.rows or found % (1 << 32) != complete.checksum):
+            bucket.torn.add(complete.windows.first)
         whole = self._from_beginning or len(rows) == complete.rows
         if not whole:
             bucket.whole_from = complete.windows.to + 1
@@ -119,7 +134,10 @@ class WindowBoard:
                 continue
             if any(rows for _, rows in parts) or not all(complete.verdict.exact for complete, _ in parts):
                 found = [verdict for span, verdict in self._amended if span.first <= window <= span.to]
-                yield _finished(window, parts, found)
+                torn = any(window in bucket.torn for bucket in self._buckets)
+                yield replace(_finished(window, parts, found), torn=torn)
+            for bucket in self._buckets:
+                bucket.torn.discard(window)
         self._forget_amended()
 
 

@@ -39,7 +39,7 @@ DIFFERENTIAL = frozenset({FoldOp.ADD, FoldOp.ADD_WIDE})
 
 class BadAggregate(Exception):
     """An impossible call: `reason` is a sentence for the query's author. `argument` is the index of the wrong argument
-    (parameters are counted after the arguments), None: the call; `valid` lists what would be right."""
+    (parameters count after the arguments), or None for the whole call; `valid` lists what would be right."""
 
     def __init__(self, reason: str, argument: int | None = None, valid: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -58,8 +58,8 @@ class PlannedCall:
 
 
 def function(name: str, distinct: bool = False) -> AggregateFunction:
-    """The function with this lower-case name, or of an `AggregateCall`; KeyError if there is none. `count` with
-    `distinct` is a function of its own."""
+    """The function with this lower-case name, or with the name in an `AggregateCall`; KeyError if there is none.
+    `count` with `distinct` is a separate function."""
     return _registry()[f"{name} distinct" if distinct else name]
 
 
@@ -109,7 +109,7 @@ def _check(called: AggregateFunction, name: str, args: tuple[Expr, ...], paramet
 
 
 def kept_columns(plan: Aggregate) -> tuple[str, ...]:
-    """For people: what distinguishes rows of its state: keys, and details, named after the first call with them."""
+    """What distinguishes rows of the aggregate's state, for people: keys, and details named after their first call."""
     split: dict[str, str] = {}
     for call in plan.calls:
         for detail in call.details:
@@ -120,9 +120,9 @@ def kept_columns(plan: Aggregate) -> tuple[str, ...]:
 
 @dataclass
 class CallPlanner:
-    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` as for `plan_aggregate`, by integers if it
-    has `ties` that no arrival decides; `taken`: further names that no column may have. Equal folds and details are
-    shared; a detail that equals a key is that key."""
+    """Collects the calls of one SELECT. `keys` are the groups' keys; `order` is as for `plan_aggregate`. `ties`: tuples
+    may be equal in `order`, which then holds integers. `taken`: other names that no column may have. Equal folds and
+    details are shared; a detail that equals a key is that key."""
 
     keys: tuple[Named, ...]
     order: tuple[Named, ...] = ()

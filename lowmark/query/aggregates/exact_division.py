@@ -1,5 +1,5 @@
-"""Quotients of numbers longer than a double: of whole numbers, rounded once; of sums kept as two doubles, (high, low),
-to about 106 bits. Vectorised; Dekker 1971, Knuth's TwoSum."""
+"""Vectorised division of numbers longer than a double: whole numbers, rounded once; and sums of two doubles (high,
+low), to about 106 bits (Dekker 1971, Knuth's TwoSum)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Long = tuple[Floats, Floats]
 
 _SPLIT = 2.0**27 + 1
 _NOISE = 2.0**-90
-"""The precision of n·Q - S², as a part of n·Q: values that are all equal must have no variance."""
+"""A difference n·Q - S² below this share of n·Q counts as 0, so that equal values have no variance."""
 
 
 def float_variance(n: npt.NDArray[np.int64], squares: Long, sums: Long) -> Floats:
-    """(n·Q - S²) / n² with Q = Σx², S = Σx: for values far from 0 the two have most digits in common."""
-    with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite have no variance
+    """(n·Q - S²) / n² with Q = Σx², S = Σx. Doubles would not do: far from 0, n·Q and S² share most digits."""
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN values have no variance
         count = n.astype(np.float64)
         high, low = _sum(*squares)
         q, q_lost = _product(count, high)

@@ -34,7 +34,7 @@ class Details:
     tuples: Ints  # number of tuples with these values
     values: tuple[Values, ...]  # of the call's details
     folds: tuple[tuple[Values, ...], ...] = ()  # the columns of the call's folds, over this entry's tuples alone
-    repeat: bool = True  # details of other calls may split a combination into several entries of a group
+    repeat: bool = True  # whether details of other calls may split a combination into several entries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class Groups:
     folds: tuple[tuple[Values, ...], ...]  # the columns of the call's folds, in the call's order
     details: Details | None = None
     lacking: tuple[Ints, ...] = ()
-    """For each fold, what a sum (ADD) lacks, in units of 2^64: 0 if it fits into 64 bits. (): all sums fit."""
+    """For each fold, how many times 2^64 a sum (ADD) needs added: 0 if it fits into 64 bits. (): all sums fit."""
 
 
 def count(groups: Groups, parameters: tuple[str, ...]) -> Values:
@@ -142,7 +142,7 @@ def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
     q = Fraction(Decimal(parameters[0]))
 
     def rank(n: Ints) -> Ints:
-        # The greatest n decides: Python's integers are used if a product might leave int64.
+        # Python's integers are used if the product of the greatest n might leave int64.
         wide = int(n.max(initial=0)) * q.numerator > np.iinfo(np.int64).max or q.denominator > np.iinfo(np.int64).max
         product = n.astype(object) * q.numerator if wide else n * q.numerator
         return np.maximum(1, -(-product // q.denominator)).astype(np.int64)
@@ -151,8 +151,8 @@ def quantile(groups: Groups, parameters: tuple[str, ...]) -> Values:
 
 
 def heavy_hitter(groups: Groups, parameters: tuple[str, ...]) -> Values:
-    """The value at this place when values are ranked by their frequency, and equally frequent ones from the least.
-    Counts are exact; null if a group has fewer values."""
+    """The value at this place in the ranking by frequency; the lesser of equally frequent values comes first. Counts
+    are exact; null if a group has fewer values."""
     values, _, place, valid = _heaviest(groups, int(parameters[0]))
     return Values(values.kind, values.data[place], valid)
 
@@ -249,12 +249,12 @@ def _summed(groups: Groups, index: int) -> Values:
 
 
 def _unit(kind: Kind) -> int:
-    """How many stored units make one shown unit: means of durations are shown in seconds."""
+    """Stored units in one shown unit. Means of durations are shown in seconds."""
     return _NS if kind is Kind.DURATION else 1
 
 
 def given(details: Details | None) -> Details:
-    """The details of a call that is declared to have some."""
+    """The details; TypeError if there are none, although the call declares some."""
     if details is None:
         raise TypeError("an aggregate was finished without its details")
     return details
@@ -271,7 +271,7 @@ def _complete(details: Details | None) -> Details:
 
 
 def _columns(values: Values) -> tuple[Data, ...]:
-    """Columns in which equal values agree, the most significant first: they sort as the language orders values."""
+    """Columns to sort by, the most significant first, in the language's order; equal values are equal in them."""
     if values.kind.words > 1:
         return tuple(values.data.T)
     if values.kind is Kind.FLOAT:

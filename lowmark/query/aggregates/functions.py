@@ -41,10 +41,10 @@ class AggregateFunction:
     check: Callable[[tuple[str, ...]], None] = lambda parameters: None  # raises ValueError: what they must be
     details: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
     """Gives the expressions that split a group, with a row for each combination of values; None: one row a group."""
-    most: Callable[[Kind], int] | None = None  # the most rows that details make of a group, by the first detail's kind
+    most: Callable[[Kind], int] | None = None  # the most rows in a group with details, by the first detail's kind
     error: str = ""  # for an approximate value: how far it may be off
     ordered: bool = False  # it needs the order of the input
-    wide: bool = False  # `finish` corrects sums (ADD) that left 64 bits by what they lack; else the value is null
+    wide: bool = False  # `finish` adds `Groups.lacking` to sums that left 64 bits; else their value is null
 
 
 _ANY = frozenset(Kind)
@@ -52,7 +52,7 @@ _WHOLE = frozenset({Kind.INT})
 _QUANTITY = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
 _FRACTION = "a fraction from 0 to 1"
 _PLACE = "a place from 1"
-_COUNTED = (0, 2**60)  # 36 years at a thousand million tuples a second
+_COUNTED = (0, 2**60)  # reached in 36 years at 10^9 tuples a second
 
 
 def _values(args: tuple[Expr, ...]) -> tuple[Expr, ...]:

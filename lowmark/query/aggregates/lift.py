@@ -29,7 +29,7 @@ def nothing(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...
 
 
 def count(args: tuple[Expr, ...], order: tuple[Named, ...]) -> tuple[Lift, ...]:
-    """Count of the values that are not null; no fold if none can be null: then it is the number of tuples."""
+    """Count of the values that are not null. No fold if none can be null: the number of tuples is the count."""
     if not args or not args[0].nullable:
         return ()
     absent = Call(Op.IS_NULL, args, Kind.BOOL, False)
@@ -69,8 +69,8 @@ def by_order(op: FoldOp) -> Lifting:
 
 
 def opposite(lift: Lift) -> Lift | None:
-    """A fold takes the least or the greatest value of tuples that tie for first or last: this gives the fold that takes
-    the other one. None if the fold does not depend on order."""
+    """The fold that takes the other extreme, least or greatest, of the values of tuples that tie for first or last.
+    None if the fold does not depend on order."""
     other = {FoldOp.FIRST: FoldOp.LAST, FoldOp.LAST: FoldOp.FIRST}.get(lift.op)
     if other is None:
         return None

@@ -1,13 +1,13 @@
-"""Approximate aggregates: what tuples are counted by, and the estimate from those counts.
+"""Approximate aggregates: the details that tuples are counted by, and the estimate from these counts.
 
 Their state is rows of words like that of any aggregate. So it is built where packets are captured, and merges in any
 order and grouping to the same estimate. Groups are split not by the value, but by something with few values:
 
-- *distinct*: a matrix of bits, 4,096 cells by 52 ranks. A hash of the value chooses the cell, evenly, and the rank,
-  each half as often as the one before it; the value sets that bit. The set of values alone determines the bits that are
-  set. The estimate is the number of values that are expected to set as many bits (ICON; Lang 2017, whose CPC keeps the
-  same matrix, compressed). Its standard error is ln 2/√4096, and less if few bits are set. A row has 64 cells of a
-  rank.
+- *distinct*: a matrix of bits, 4,096 cells by 52 ranks. A hash of the value chooses the cell (all are equally likely)
+  and the rank (each is half as likely as the one before it); the value sets that bit. The set bits depend on the set of
+  values alone. The estimate is the number of values that are expected to set as many bits (ICON; Lang 2017, whose CPC
+  keeps the same matrix, compressed). Its standard error is ln 2/√4096, and less if few bits are set. A row has 64 cells
+  of a rank.
 - *quantile*: the value's leading 7 bits. Whole numbers below 128 are unchanged, all other values lie within 1/128 of
   the value that stands for them. Counts are exact, so the result stands for the true value at the rank.
 """
@@ -84,7 +84,7 @@ def _expectation() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Numbers of values, and the bits that each is expected to set: all numbers up to that of cells, then points so
     close that interpolation between them is exact to one part in a million."""
     numbers = np.concatenate([np.arange(_CELLS), 2.0 ** np.arange(_CELL_BITS, _RANK_BITS, 1 / 256)])
-    chances = 2.0 ** -np.minimum(np.arange(1, _RANK_BITS + 2), _RANK_BITS) / _CELLS  # of a value for one bit of a rank
+    chances = 2.0 ** -np.minimum(np.arange(1, _RANK_BITS + 2), _RANK_BITS) / _CELLS  # to set a given bit
     return numbers, _CELLS * sum(-np.expm1(numbers * np.log1p(-chance)) for chance in chances)
 
 

@@ -22,8 +22,8 @@ _SUMMABLE = frozenset({Kind.INT, Kind.FLOAT, Kind.DURATION})
 
 
 class Calls:
-    """Collects the calls of a SELECT while its expressions are lowered. `order`: the columns that first and last go by;
-    `ties`: rows equal in these columns are possible, and no arrival decides between them."""
+    """Collects the calls of a SELECT while its expressions are lowered. `order`: the columns that decide first and
+    last. `ties`: rows may be equal in these columns and have no order of arrival."""
 
     def __init__(
         self, scope: Scope, strings: tuple[str, ...], keys: tuple[Named, ...], order: tuple[Named, ...], ties: bool

@@ -103,7 +103,7 @@ def group(
 
 
 def _check_columns(grouped: Grouped) -> None:
-    """Refuse groups with too many columns, in what nodes send of them or in what a closed window shows of them."""
+    """Refuse groups with too many columns, either in the rows that nodes send or in the rows of a closed window."""
     kept = [(call.column.name, sum(len(grouped.folds[n].columns) for n in call.folds)) for call in grouped.calls]
     states = sum(len(fold.columns) for fold in grouped.folds)
     below = len(grouped.keys) + len(grouped.details) + states + 2
@@ -224,7 +224,7 @@ def _check_distinct_order(select: s.Select, order: tuple[Order, ...], columns: t
 def _strategy(frame: Frame, hints: Hints) -> Strategy:
     counting = frame.counting
     if frame.window.kind is not WindowKind.SLIDING or (counting is not None and counting.partition):
-        hints.refuse(STRATEGY, "it is of sliding and tumbling windows without PA over rows; others have one way")
+        hints.refuse(STRATEGY, "it applies to sliding and tumbling windows, but not over rows with PA")
     return hints.strategy()
 
 

@@ -1,5 +1,7 @@
-"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: how it runs where the planner should not
-choose. Each hint is about one choice. The code that makes a choice takes its hints, and none may be left over."""
+"""Hints of a SELECT, `/*+ probe(A, B, C) strategy(wid) bucket(srcIP) */`: each makes one choice in place of the
+planner.
+
+The code that makes a choice takes the hints for it. A hint that is left over is an error."""
 
 from __future__ import annotations
 
@@ -35,19 +37,19 @@ class Hints:
         self._left = list(hints)
         self._all = tuple(hints)
         self._text = text
-        self._algorithm: s.Hint | None = None  # as `algorithm` has taken it
+        self._algorithm: s.Hint | None = None  # the hint that `algorithm` has taken
         for hint in hints:
             if hint.word.text.casefold() not in _WORDS:
                 raise unknown_word("hint", hint.word.text, text, hint.word.span, _WORDS)
 
     def refuse(self, word: str, why: str) -> None:
-        """Raise QueryError if a hint on this choice is left, because there is nothing to choose."""
+        """Raise QueryError if a hint with this word is left: here is nothing to choose, for the reason `why`."""
         for hint in self._of(word):
-            raise QueryError(f"{word} says nothing here: {why}", self._text, hint.span)
+            raise QueryError(f"{word} has no effect here: {why}", self._text, hint.span)
 
     def probes(self, parts: Sequence[Sequence[str]]) -> tuple[tuple[int, ...], ...]:
-        """The orders that hints ask for one inner join, as numbers of its parts: the hints that name each part once. A
-        part that is a join of inputs with these labels may be named by any of them."""
+        """Take the probe hints of one inner join, which are those that name each of its parts once. Returns their
+        orders as part numbers. `parts`: the labels of each part's inputs; any of them names the part."""
         found: dict[int, tuple[int, ...]] = {}
         for hint in self._of(PROBE):
             order = tuple(number for name in _words(hint) for number in _places(name, parts))
@@ -55,41 +57,41 @@ class Hints:
                 continue
             if order[0] in found:
                 named = hint.names[0].name.text
-                raise QueryError(f"{PROBE} has said already what rows of {named} meet", self._text, hint.span)
+                raise QueryError(f"{PROBE} has already given the order for rows of {named}", self._text, hint.span)
             found[order[0]] = order
             self._left.remove(hint)
         return tuple(found.values())
 
     def check_probes(self, joins: Sequence[Sequence[Sequence[str]]], labels: Sequence[str]) -> None:
-        """Refuse probe hints that are left after all inner joins of FROM took theirs. `labels`: those of all inputs."""
+        """Refuse probe hints that are left after all inner joins of FROM took theirs. `labels`: of all inputs."""
         ordered = {label.casefold() for parts in joins for part in parts for label in part}
         folded = [label.casefold() for label in labels]
         for hint in self._of(PROBE):
             if not joins:
-                self.refuse(PROBE, "an outer, semi or anti join is of two inputs, which meet in one way")
+                self.refuse(PROBE, "an outer, semi or anti join has two inputs, which meet in one order")
             for ref in hint.names:
                 if ref.input is not None:
                     raise QueryError(f"{PROBE} names inputs, not fields", self._text, ref.span, tuple(labels))
                 if ref.name.text.casefold() not in folded:
                     raise unknown_word("input", ref.name.text, self._text, ref.span, labels)
                 if ref.name.text.casefold() not in ordered:
-                    why = f"{ref.name.text} is in no inner join, and others are of two inputs, which meet in one way"
+                    why = f"{ref.name.text} is in no inner join; other joins have two inputs, which meet in one order"
                     raise QueryError(why, self._text, ref.span, tuple(n for n in labels if n.casefold() in ordered))
-            how = "first the one whose new rows are meant, then the others in the order in which these meet them"
+            how = "first the input of the new row, then the others in the order in which the row meets them"
             there = tuple(f"{PROBE}({', '.join(part[0] for part in parts)})" for parts in joins)
             which = "every input once" if len(joins) == 1 else "every input of one inner join once"
             raise QueryError(f"{PROBE} names {which}", self._text, hint.span, there, how)
 
     def strategy(self) -> Strategy:
-        """The strategy asked for; AUTO if none is."""
+        """The window strategy that a hint names; AUTO if none does."""
         return self._one_of(STRATEGY, Strategy) or Strategy.AUTO
 
     def release(self) -> Release | None:
-        """How a join whose rows come in order of time works; None if no hint says."""
+        """How a join emits its rows in order of time; None if no hint says."""
         return self._one_of(RELEASE, Release)
 
     def schedule(self) -> Scheduling | None:
-        """How a join that shares its execution works, or that it does not; None if no hint says."""
+        """How a shared join orders its work, or that the join is not to be shared; None if no hint says."""
         return self._one_of(SCHEDULE, Scheduling)
 
     def algorithm(self) -> Algorithm | None:
@@ -99,41 +101,41 @@ class Hints:
         return self._one_of(ALGORITHM, Algorithm)
 
     def memory(self) -> Memory | None:
-        """Until when a join without windows keeps a row; None if no hint says."""
+        """How long a join without windows keeps a row; None if no hint says."""
         return self._one_of(MEMORY, Memory)
 
     def buffer(self) -> Buffering | None:
-        """How rows wait before they come into a join without windows; None if no hint says."""
+        """How rows wait before they enter a join without windows; None if no hint says."""
         return self._one_of(BUFFER, Buffering)
 
     def refuse_algorithm(self, why: str) -> None:
-        """Raise QueryError if a hint asked for an algorithm that cannot run."""
+        """Raise QueryError if a hint asks for an algorithm that cannot run."""
         if self._algorithm is not None:
-            raise QueryError(f"{ALGORITHM} says nothing here: {why}", self._text, self._algorithm.span)
+            raise QueryError(f"{ALGORITHM} has no effect here: {why}", self._text, self._algorithm.span)
 
     def refuse_memory(self, why: str) -> None:
-        """Raise QueryError if a hint asked for an algorithm, or for memory, of a join that has no choice."""
+        """Raise QueryError if a hint asks for an algorithm or for memory, but the join has no choice of it."""
         for hint in self._all:
             if hint.word.text.casefold() in (ALGORITHM, MEMORY, BUFFER):
-                raise QueryError(f"{hint.word.text.casefold()} says nothing here: {why}", self._text, hint.span)
+                raise QueryError(f"{hint.word.text.casefold()} has no effect here: {why}", self._text, hint.span)
 
     def bucket(self) -> tuple[s.FieldRef, ...]:
         """The keys that should choose the bucket; () if none are named."""
         found: tuple[s.FieldRef, ...] = ()
         for hint in self._taken(BUCKET):
             if found:
-                raise QueryError(f"{BUCKET} is said once, and names all keys", self._text, hint.span)
+                raise QueryError(f"{BUCKET} is given once, and names all keys", self._text, hint.span)
             found = hint.names
         return found
 
     def _one_of(self, word: str, kinds: type[E]) -> E | None:
-        """What hints of this word name, which is one of these; None if there is none."""
+        """Take the hint with this word; returns the member of `kinds` that it names, None if there is no hint."""
         found: E | None = None
         for hint in self._taken(word):
             name, *more = hint.names
             choices = tuple(str(kind.value) for kind in kinds)
             if more or found is not None:
-                raise QueryError(f"{word} is said once, and names one", self._text, hint.span, choices)
+                raise QueryError(f"{word} is given once, and names one", self._text, hint.span, choices)
             if name.input is not None or name.name.text.casefold() not in choices:
                 raise unknown_word(word, self._text[slice(*name.span)], self._text, name.span, choices)
             found = kinds(name.name.text.casefold())

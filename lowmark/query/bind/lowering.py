@@ -32,12 +32,12 @@ class Names(Protocol):
     """The meaning of names in one place of a query. Every method may raise QueryError."""
 
     def known(self, node: s.Expression) -> Expr | None:
-        """The column that this whole expression is, if it is one."""
+        """The column that the whole expression stands for; None if there is none."""
         ...
 
     def field(self, ref: s.FieldRef) -> Expr: ...
     def literal(self, ref: s.FieldRef) -> s.Literal | None:
-        """The literal that `"…"` is if it names nothing; None if it is a name."""
+        """The literal that `"…"` stands for if it names nothing; None if it is a name."""
         ...
 
     def parts(self, node: s.Expression) -> tuple[s.Expression, ...]:
@@ -57,7 +57,7 @@ class Lowering:
         self._text = text
         self._codes = {string: code for code, string in enumerate(strings)}
         self._names = names
-        self._done: dict[int, tuple[s.Expression, Expr]] = {}  # by identity of the node, which is kept alive here
+        self._done: dict[int, tuple[s.Expression, Expr]] = {}  # by id of the node, which this keeps alive
 
     def condition(self, node: s.Expression) -> Expr:
         """An expression that must be true or false."""
@@ -68,7 +68,8 @@ class Lowering:
         return expr
 
     def lower(self, node: s.Expression) -> Expr:
-        """The typed expression. A text stays a text here; next to another kind of value `_operand` leaves it open."""
+        """The typed expression. A text is a text literal here; `_operand` also keeps it as written, so that a
+        comparison can read it as an address, a MAC or a time."""
         if (known := self._known(node)) is not None:
             return known
         with placed(node.span):
@@ -175,7 +176,7 @@ class Lowering:
                 raise self._error("a prefix can stand behind IN only", node.span, f"write … IN {prefix}")
 
     def _unquoted(self, node: s.Expression) -> s.Expression:
-        """The literal that `"…"` is if it names nothing; else the node itself."""
+        """The literal that `"…"` stands for if it names nothing; else the node itself."""
         literal = self._names.literal(node) if isinstance(node, s.FieldRef) else None
         return literal or node
 
@@ -232,8 +233,8 @@ class Lowering:
         return disjoin([*([among(sought[1].expr, spans)] if spans or not others else ()), *others])
 
     def _choice(self, node: s.Expression) -> _Lowered:
-        """The lowered choice. A text gets a placeholder, since `_spans` has found its code already where texts are
-        sought; for other kinds the text itself is read."""
+        """The lowered choice. A text gets a placeholder code: `_spans` has handled texts that are compared with texts,
+        and comparisons with other kinds parse the text itself."""
         return (node, Operand(_TEXT, text=node.value)) if isinstance(node, s.StringLiteral) else self._lowered(node)
 
     def _spans(self, sought: _Lowered, choice: s.Expression) -> Sequence[KeyRange] | None:

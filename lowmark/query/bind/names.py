@@ -88,7 +88,7 @@ class GroupNames:
             return None
         expr = self.input.lower(node)
         key = next((key for key in self.keys if key.expr == expr), None)
-        if isinstance(expr, Literal):  # it reads fields, but its value is constant; other constants are no keys
+        if isinstance(expr, Literal):  # a constant is a key only if its expression names fields
             return expr if key is not None and any(isinstance(part, s.FieldRef) for part in s.walk(node)) else None
         return None if key is None else _column(key)
 
@@ -126,8 +126,8 @@ class GroupNames:
         return self.total(call) if is_total(call) else self.aggregate(call)
 
     def _is_of_input(self, node: s.SyntaxNode) -> bool:
-        """Whether it calls no aggregate, all its names are columns of the input, and no alias hides one of them. The
-        results for all its parts are stored, since each part is asked for in turn."""
+        """Whether the expression is over the input: it calls no aggregate, all its names are columns of the input, and
+        no alias hides one of them. Results for all parts are stored, because callers ask for each part in turn."""
         if id(node) not in self._parts:
             for part in reversed([*s.walk(node)]):
                 of_input = not _calls_aggregate(part) and not (isinstance(part, s.FieldRef) and self._is_other(part))

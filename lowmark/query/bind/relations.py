@@ -1,7 +1,7 @@
 """The meaning of a FROM clause once names are resolved: columns, and the arms that compute them.
 
-A chain of selections is only expressions, so a relation is flat: each arm reads one base (the packets of some streams,
-the groups of an aggregating SELECT, or a join), keeps what passes `where`, and computes each column.
+A chain of selections folds into expressions, so a relation is flat: each arm reads one base (the packets of some
+streams, the groups of an aggregating SELECT, or a join), keeps what passes `where`, and computes each column.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ARRIVAL = (
 )
 """The order of arrival over several sources, by fields that every packet has: `_rank` is the source's rank in its
 stream, `_position` the packet's place in the source. Packets of a single source are ordered by `_position` alone. No
-query can write these names; the columns are carried along unseen."""
+query can write these names, and no result shows the columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Packets:
 
 
 class Turn(Enum):
-    """What a window that counts tuples counts them for."""
+    """How a window uses the tuples that it counts."""
 
     ROWS = auto()  # windows over rows
     ARRIVAL = auto()  # slide-by-tuple: a window ends at every n-th tuple that arrives
@@ -59,8 +59,8 @@ class Turn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Properties of a window that counts tuples, beside its sizes. `partition`: the keys each of whose values counts
-    its own tuples (PA); `rattr` is over the input's columns, None if rows are counted."""
+    """Properties of a window that counts tuples, beside its sizes. `partition`: the keys (PA); tuples are counted for
+    each of their values. `rattr` is over the input's columns, None if rows are counted."""
 
     turn: Turn
     rattr: Expr | None
@@ -93,7 +93,7 @@ class Grouped:
     columns: tuple[Column, ...]
     counting: Counting | None = None
     strategy: Strategy = Strategy.AUTO  # the one that the query asks for
-    bucket: tuple[str, ...] = ()  # keys that a hint wants to choose the bucket; (): as many as stages have in common
+    bucket: tuple[str, ...] = ()  # keys that a hint names to choose the bucket; (): all that its stages share
     span: Span | None = None  # of the SELECT
 
     @property
@@ -102,12 +102,12 @@ class Grouped:
 
     @property
     def partition(self) -> tuple[str, ...]:
-        """The keys each of whose values has its own windows."""
+        """The keys that divide the windows: each of their values has windows of its own."""
         return () if self.counting is None else self.counting.partition
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The columns that have bounds in its rows. Row numbers of partitions have none: each progresses on its own."""
+        """The columns of its rows that have bounds. Row numbers of partitions have none."""
         if self.counting is not None and self.counting.turn is Turn.ROWS and self.partition:
             return ()
         columns = {
@@ -128,7 +128,7 @@ class Grouped:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing may be added before its Finish, because rows were counted or compared."""
+        """Whether no condition may move before its Finish, because that counts or compares rows."""
         return self.limit is not None or bool(self.distinct)
 
 
@@ -137,13 +137,13 @@ class Side:
     """One input of a join. Its window says how long its tuples wait for those of the others (`join_bands`)."""
 
     label: str  # as FROM writes it
-    prefix: str  # before its columns' names in the join; "" if the input is a join, whose columns have one already
+    prefix: str  # of its columns' names in the join; "" if the input is a join, whose columns have one already
     relation: Relation
     attribute: Expr  # the attribute of its window: a time, over the relation's columns
     size: int  # of its window, in ns
     panes: tuple[Pane, ...]  # for each arm, with equal indexes: pane k holds the attribute from k·unit on
     unit: int  # ns
-    progress: tuple[Named, ...]  # columns of the join that progress with the attribute, here Field(AT)
+    progress: tuple[Named, ...]  # columns of the join that progress with the attribute, as functions of Field(AT)
 
     def named(self, column: str) -> str:
         """The join's name for a column of this input."""
@@ -157,26 +157,27 @@ class Joined:
 
     sides: tuple[Side, ...]
     tumbling: bool  # if not, each pair of inputs has a band
-    where: Expr | None  # over `columns`, none of them null for want of a match; it decides whether rows match
+    where: Expr | None  # over the `columns` of matched rows; it decides whether rows match
     columns: tuple[Column, ...]  # Label.column of every side, in order, including those that `*` does not show
     equal: tuple[tuple[Expr | None, ...], ...] = ()
     """Equalities taken out of `where` when predicates are pushed down: for each side, the expression over its own
     columns that must be equal; None: the side takes no part."""
     kind: JoinKind = JoinKind.INNER
     windowless: bool = False
-    """No input has a window: those of `sides` follow from an equality of times, which `where` has, too."""
+    """No input has a window in the text: the windows of `sides` follow from an equality of times, also in `where`."""
     oblivious: Oblivious | None = None  # an inner join without windows, unless a hint asks for another algorithm
     punctuated: Punctuated | None = None  # an inner join of two sides for which a hint asks for it
     probes: tuple[tuple[int, ...], ...] = ()
-    """Orders in which the query asks for rows to meet: first the side of the new row, then all others."""
+    """Probe orders that hints ask for: first the side of the new row, then all others."""
     bucket: tuple[tuple[str, Span], ...] = ()
-    """Columns in equalities of all sides that should choose the bucket, with their places in the query; (): all."""
+    """Columns that a hint names to choose the bucket, with their places in the query. Each is in an equality of all
+    sides. (): all such columns."""
     extremes: tuple[Extreme, ...] = ()
     """In an inner join, those of `columns` that are the greatest or the least of others."""
     time: str | None = None
-    """In a FULL JOIN, one of `columns`: the time of the first side with a row in the output row, by which it waits."""
+    """In a FULL JOIN, one of `columns`: the time of the first side with a row in the output row, which waits by it."""
     in_order: InOrder | None = None  # if its rows come out in order of time
-    scheduling: Scheduling | None = None  # as a hint asks for it, where it shares its execution
+    scheduling: Scheduling | None = None  # the schedule that a hint asks for in a shared join
     span: Span | None = None  # its place in FROM
 
     @property
@@ -223,7 +224,7 @@ class Relation:
     columns: tuple[Column, ...]
     arms: tuple[Arm, ...]
     derived: bool = True  # False: captured packets, which are ordered in time
-    order: tuple[Order, ...] = ()  # of its rows, over values of the arms that no query can name
+    order: tuple[Order, ...] = ()  # order of its rows, over values of the arms that no query can name
     hidden: tuple[Column, ...] = ()  # columns that `*` does not show
 
     @property
@@ -256,8 +257,8 @@ class Relation:
 
 
 def readers_first(relation: Relation) -> list[Grouped | Joined]:
-    """The groupings and joins that a relation is made of, each once and after all of its readers. A named stage with
-    several readers is one object: it is planned once, for all of them."""
+    """The groupings and joins in a relation, each once and after all of its readers. A named stage with several readers
+    is one object, which is planned once for all of them."""
     found: list[Grouped | Joined] = []
     seen: set[int] = set()
 

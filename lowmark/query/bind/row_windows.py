@@ -36,13 +36,13 @@ _MOST = 2**62
 @dataclass(frozen=True, slots=True)
 class CountedWindow:
     window: Window
-    attribute: Expr | None  # WA or RATTR over the input's columns; None: a window over rows, by no column of the input
+    attribute: Expr | None  # WA or RATTR over the input's columns; None: rows are counted, by no column of the input
     counting: Counting
 
 
 def bind_counted(spec: s.Window, scope: Scope, lowering: Lowering) -> CountedWindow | None:
     """The window if it counts tuples, else None. The caller binds PA."""
-    binder = _Binder(spec, scope, lowering)
+    binder = _RowBinder(spec, scope, lowering)
     if spec.rattr is not None or spec.sattr is not None:
         return binder.slide_by_tuple()
     return binder.rows() if binder.counts_rows() else None
@@ -56,7 +56,7 @@ def shift_of(rattr: Expr, arm: Arm) -> int | None:
     return way.value(0)
 
 
-class _Binder:
+class _RowBinder:
     def __init__(self, spec: s.Window, scope: Scope, lowering: Lowering) -> None:
         self._spec = spec
         self._scope = scope
@@ -94,7 +94,7 @@ class _Binder:
         self._check_order("windows that slide by tuple")
         if spec.rattr is None:
             hint = "for example [RANGE 5 minutes, RATTR ts, SLIDE 1 row, SATTR row_num]"
-            raise self._error("SATTR goes with RATTR: the attribute that RANGE is of", spec.span, hint)
+            raise self._error("SATTR needs RATTR: the attribute that RANGE measures", spec.span, hint)
         if spec.wa is not None:
             raise self._error("a window that slides by tuple has RATTR and SATTR in place of WA", spec.wa.span)
         if spec.tumbling or spec.slide is None:
@@ -126,20 +126,20 @@ class _Binder:
         return _is_called_row_num(node) and (node.input is None or self._scope.is_label(node.input))
 
     def _numbers(self) -> Expr | None:
-        """WA of a window over rows; ts if it is left out."""
+        """WA of a window over rows, ts by default; None if the input does not show it."""
         wa = self._spec.wa
         if wa is None:
             column = self._scope.relation.column("ts")
             return None if column is None else Field(column.name, column.kind, column.nullable)
         if not self._is_row_num(wa):
-            self._lowering.lower(wa)  # reports errors within WA first
+            self._lowering.lower(wa)  # reports errors inside WA first
             hint = "write WA row_num, or give the sizes as times"
-            raise self._error(f"sizes in rows are of row_num, not of {shown_name(wa, self._scope)}", wa.span, hint)
+            raise self._error(f"sizes in rows apply to row_num, not to {shown_name(wa, self._scope)}", wa.span, hint)
         if self._scope.relation.column(ROW_NUM) is None:  # a selection that does not show it
             return None
         expr = self._lowering.lower(wa)
         if any(progress(arm.lowered(expr), (ROW_NUM,)) is None for arm in self._scope.relation.arms):
-            raise self._error("this row_num is no number of rows: it does not progress", wa.span)
+            raise self._error("this row_num does not number rows: it does not progress", wa.span)
         return expr
 
     def _is_ranked(self, rattr: Expr) -> bool:
@@ -150,7 +150,7 @@ class _Binder:
             argument = node.arguments[0]
             if not isinstance(argument, s.Star) and self._lowering.lower(argument) == rattr:
                 return True
-            raise self._error("rank goes by RATTR: the order that RANGE is of", node.span)
+            raise self._error("rank takes RATTR: the attribute that RANGE measures", node.span)
         raise self._error("SATTR is row_num (the order of arrival) or rank(…) of RATTR", node.span)
 
     def _count(self, size: s.Size) -> int:

@@ -29,7 +29,7 @@ class Scope:
     label: str | None
     relation: Relation
     inputs: tuple[str, ...] = ()
-    nearest: str | None = None  # the one of `inputs` whose columns a name without an input means first
+    nearest: str | None = None  # the input in which a name without an input is looked up first
 
     def field(self, ref: s.FieldRef) -> Field:
         """The column with this name, in any case; QueryError if there is none, or one in several inputs."""
@@ -50,13 +50,14 @@ class Scope:
         return True
 
     def literal(self, ref: s.FieldRef) -> s.Literal | None:
-        """The literal that `"…"` is if it names no column: the papers write addresses so. None if it is a name."""
+        """The literal that `"…"` stands for if it names no column; None if it is a name. Papers write addresses like
+        this."""
         if not ref.name.quoted or ref.input is not None or self.has(ref):
             return None
         return parse_quoted(ref.name)
 
     def expanded(self, item: s.Expression | s.Star) -> tuple[s.Expression, ...]:
-        """The expressions of a SELECT item: `*` is all columns; `conn` is the fields of a connection, in its place."""
+        """The expressions of a SELECT item: `*` becomes all columns, `conn` the fields of a connection."""
         if not isinstance(item, s.Star):
             return self.parts(item) or (item,)
         if item.input is not None:
@@ -72,7 +73,7 @@ class Scope:
             found = self.relation.column(extreme_name(word, [self.field(ref).name for ref in refs]))
             if found is not None:
                 return Field(found.name, found.kind)
-        message = f"{word} is of the times that the windows of an inner join go over, of two inputs or more"
+        message = f"{word} takes the window times of an inner join's inputs, of two inputs or more"
         raise QueryError(message, self.text, call.span, hint=f"for example {word}(A.ts, B.ts)")
 
     def parts(self, item: s.Expression) -> tuple[s.Expression, ...]:
@@ -132,7 +133,7 @@ class Scope:
         return tuple(known for known in self.relation.names if known.casefold().startswith(prefix))
 
     def _unknown(self, ref: s.FieldRef) -> QueryError:
-        """The error for an unknown name, with the columns of its input or group if one stands before the point."""
+        """The error for an unknown name, with the columns of the input or group before the point, if there is one."""
         if parts := self.parts(ref):
             names = tuple(part.name.text for part in parts if isinstance(part, s.FieldRef))
             hint = "it stands by itself in SELECT, GROUP BY, PA and count(DISTINCT …), and in A.conn = B.conn"
@@ -151,13 +152,13 @@ class Scope:
         if not ref.name.quoted or ref.input is not None:
             return error
         quoted = word.replace("'", "''")
-        hint = f"in double quotes stands a name, or an address, MAC or time; a text is written '{quoted}'"
+        hint = f"double quotes hold a name, address, MAC or time; a text is written '{quoted}'"
         hint = f"{error.hint} {hint[0].upper()}{hint[1:]}" if error.hint else hint
         return QueryError(error.message, self.text, ref.name.span, error.expected, hint)
 
 
 def extreme_name(word: str, times: Sequence[str]) -> str:
-    """The join's name for the greatest or the least of these columns, in whatever order they are listed."""
+    """The join's name for the greatest or the least of these columns; their order does not matter."""
     return f"{word}({', '.join(sorted(times))})"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lowmark.query.bind.exists import check_tests, existences
 from lowmark.query.bind.hints import ALGORITHM, BUFFER, MEMORY, PROBE, RELEASE, SCHEDULE, Hints
-from lowmark.query.bind.joins import inputs_of, join, join_to_first, label_of, with_extremes
+from lowmark.query.bind.join.exists import check_tests, existences
+from lowmark.query.bind.join.join import inputs_of, join, join_to_first, label_of, with_extremes
+from lowmark.query.bind.join.time_order import in_order, order_by_time
 from lowmark.query.bind.relations import Arm, Grouped, Joined, Packets, Relation, packets
 from lowmark.query.bind.scope import Scope
 from lowmark.query.bind.selection import Selected, bind_select, groups
-from lowmark.query.bind.time_order import in_order, order_by_time
 from lowmark.query.expr.expressions import Expr, Field
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError, unknown_word
@@ -50,8 +50,8 @@ def texts(script: s.Script, streams: Mapping[str, int] | None) -> tuple[str, ...
 
 
 def _check_order(script: s.Script, text: str) -> None:
-    """Refuse names that a later statement creates: a statement reads packets and earlier statements, and would take
-    the name for a stream of packets."""
+    """Refuse names that only a later statement creates: a statement reads packets and earlier statements, and would
+    take such a name for a stream of packets."""
     created = [item.name.text.casefold() if isinstance(item, s.CreateStream) else None for item in script.statements]
     for number, statement in enumerate(script.statements):
         for node in s.walk(statement):
@@ -140,12 +140,12 @@ class _Analysis:
             return replace(selected, relation=in_order(selected.relation, hints))
         (item,) = inputs
         rest, found = existences(select, self._text)
-        hints.refuse(RELEASE, "it is of the rows of an inner join with ORDER BY ts")
-        hints.refuse(SCHEDULE, "it is of inner joins of two inputs")
-        hints.refuse(ALGORITHM, "it is of inner joins")
+        hints.refuse(RELEASE, "it applies to inner joins with ORDER BY ts")
+        hints.refuse(SCHEDULE, "it applies to inner joins of two inputs")
+        hints.refuse(ALGORITHM, "it applies to inner joins")
         for word in (MEMORY, BUFFER):
-            hints.refuse(word, "it is of inner joins without windows")
-        hints.refuse(PROBE, "tests are made in the order in which WHERE has them" if found else "FROM has one input")
+            hints.refuse(word, "it applies to inner joins without windows")
+        hints.refuse(PROBE, "EXISTS tests run in their order in WHERE" if found else "FROM has one input")
         if item.window is not None and not found:
             hint = "put the window into the SELECT list, behind the aggregates"
             raise self._error("a window behind the only input joins it with nothing", item.window.span, hint)
@@ -157,7 +157,7 @@ class _Analysis:
         return bind_select(rest, scope, self._strings, hints)
 
     def _bucketed(self, select: s.Select, scope: Scope, hints: Hints) -> Scope:
-        """The scope of a join with the bucket that a hint chooses; in a SELECT with groups the hint is about these."""
+        """The scope of a join with the bucket that a hint chooses. In a SELECT with groups the hint applies to them."""
         keys = () if groups(select) else hints.bucket()
         (arm,) = scope.relation.arms
         assert isinstance(arm.base, Joined), "a join has one arm"
@@ -171,12 +171,12 @@ class _Analysis:
         (arm,) = scope.relation.arms
         assert isinstance(arm.base, Joined), "a join has one arm"
         if arm.base.kind is not s.JoinKind.INNER or len(arm.base.sides) != 2:
-            hints.refuse(SCHEDULE, "it is of inner joins of two inputs")
+            hints.refuse(SCHEDULE, "it applies to inner joins of two inputs")
             return scope
         if arm.base.windowless:
-            hints.refuse(SCHEDULE, "joins without windows share nothing")
+            hints.refuse(SCHEDULE, "joins without windows are not shared")
         if arm.base.punctuated is not None and arm.base.punctuated.asked:
-            hints.refuse(SCHEDULE, "joins that use promises about values share nothing")
+            hints.refuse(SCHEDULE, "joins that use promises about values are not shared")
         arms = (replace(arm, base=replace(arm.base, scheduling=hints.schedule())),)
         return replace(scope, relation=replace(scope.relation, arms=arms))
 
@@ -237,7 +237,9 @@ class _Analysis:
                 columns[index] = Column(column.name, column.kind, column.nullable or other.nullable)
             extra = [name for name in relation.names if name not in names.values()]
             if extra:
-                raise self._error(f"this member of the union has {extra[0]}, which the first one has not", member.span)
+                raise self._error(
+                    f"this member of the union has {extra[0]}, which the first one does not have", member.span
+                )
             arms += [_renamed(arm, names) for arm in relation.arms]
             if len(arms) > MEMBERS.most:
                 raise TooLarge(MEMBERS, f"this union has {len(arms)} members up to here", member.span)

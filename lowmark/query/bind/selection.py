@@ -14,7 +14,7 @@ from lowmark.query.bind.select_list import selected_columns
 from lowmark.query.expr.expressions import Expr, Field
 from lowmark.query.parse import syntax as s
 from lowmark.query.parse.errors import QueryError
-from lowmark.query.plan.stream_order import bind_order, order_of_arrival, ordered
+from lowmark.query.plan.steps.stream_order import bind_order, order_of_arrival, ordered
 from lowmark.wire.rows.schema import Column
 
 __all__ = ["Selected", "bind_select", "groups"]
@@ -32,7 +32,7 @@ def bind_select(select: s.Select, scope: Scope, strings: tuple[str, ...], hints:
     where = _where(select, scope, strings)
     if groups(select):
         return _grouped(select, where, scope, strings, hints)
-    hints.refuse(STRATEGY, "it is of windows, and this SELECT has none")
+    hints.refuse(STRATEGY, "it applies to windows, and this SELECT has none")
     hints.refuse(BUCKET, "rows that are selected one by one need not meet")
     return Selected(_plain(select, where, scope, strings), False, select.limit)
 
@@ -62,7 +62,7 @@ def _grouped(select: s.Select, where: Expr | None, scope: Scope, strings: tuple[
     bound = group(select, where, scope, strings, hints)
     values: dict[str, Expr] = {item.name: item.expr for item in bound.columns}
     if bound.grouped.distinct:
-        # Only the selected columns of its rows are known: the end of the window has dropped the rest.
+        # Its rows have only the selected columns: the end of the window drops the rest.
         values = {item.name: Field(item.name, item.expr.kind, item.expr.nullable) for item in bound.columns}
     columns = tuple(Column(item.name, item.expr.kind, item.expr.nullable) for item in bound.columns)
     return Selected(Relation(columns, (Arm(bound.grouped, None, values),)), bool(select.order_by))

@@ -23,8 +23,8 @@ from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import seconds
 
 __all__ = [
-    "GRANULE", "Frame", "bind_window", "group_frame", "least", "progresses", "progressing_columns", "promised",
-    "time_size",
+    "GRANULE", "Frame", "bind_window", "group_frame", "least", "order_panes", "progresses", "progressing_columns",
+    "promised", "time_size",
 ]  # fmt: skip
 
 GRANULE = Pane(NS)
@@ -48,7 +48,7 @@ class Frame:
 
     window: Window
     panes: tuple[Pane, ...]
-    attribute: Expr | None  # over the input's columns; None: a window over rows that asks for nothing else
+    attribute: Expr | None  # over the input's columns; None: rows are counted, by no column of the input
     counting: Counting | None = None
 
 
@@ -81,7 +81,7 @@ def progresses(expr: Expr, arms: Sequence[Arm]) -> list[Progress] | None:
 
 
 def _way(arm: Arm, expr: Expr) -> Progress | None:
-    """How an expression progresses in an arm; None also if it can leave int64: values that wrap do not progress."""
+    """How an expression progresses in an arm; None if it does not, or if it can leave int64 and wrap."""
     found = progress(arm.lowered(expr), _progressing(arm))
     if found is None:
         return None
@@ -115,11 +115,26 @@ def _key_frame(key: Named, arms: Sequence[Arm]) -> Frame | None:
     ways = progresses(key.expr, arms)
     if ways is None:
         return None
-    length = lcm(*(way.step for way in ways))
-    length *= max(-(-_grain(pane, arm) // pane.width) for pane, arm in _panes(ways, arms, length))
-    panes = tuple(promised(pane, arm) for pane, arm in _panes(ways, arms, length))
+    length, panes = _cut(ways, arms, _ROWS)
     kind = Kind.TIME if key.expr.kind is Kind.TIME else Kind.INT
     return Frame(Window(WindowKind.NONE, 1, 1, Axis(key.name, kind, length)), panes, key.expr)
+
+
+def _cut(ways: Sequence[Progress], arms: Sequence[Arm], rows: int) -> tuple[int, tuple[Pane, ...]]:
+    """The shortest useful panes, and their length in values of the expressions: rows with equal values lie in one pane,
+    and panes of all arms with equal numbers hold equal values. `rows`: the fewest rows in one."""
+    length = lcm(*(way.step for way in ways))
+    length *= max(-(-_grain(pane, arm, rows) // pane.width) for pane, arm in _panes(ways, arms, length))
+    return length, tuple(promised(pane, arm) for pane, arm in _panes(ways, arms, length))
+
+
+def order_panes(column: str, arms: Sequence[Arm], split: bool) -> tuple[Pane, ...]:
+    """The panes in which the rows of an order over a stream wait for each other, for each arm. `column`: a value of the
+    arms, by which rows are ordered first. `split`: rows that are equal in it may lie in several panes."""
+    ways = [way for arm in arms if (way := progress(arm.values[column], _progressing(arm))) is not None]
+    if split and len({way.steps for way in ways}) == 1:
+        ways = [replace(way, steps=()) for way in ways]
+    return _cut(ways, arms, 1)[1]
 
 
 def _panes(ways: Sequence[Progress], arms: Sequence[Arm], length: int) -> Iterator[tuple[Pane, Arm]]:
@@ -127,8 +142,8 @@ def _panes(ways: Sequence[Progress], arms: Sequence[Arm], length: int) -> Iterat
 
 
 def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
-    """The least value of an expression over the input from a pane on, non-decreasing over Field(PANE). None if it does
-    not progress, or not in the same way in all arms."""
+    """The least value that an expression over the input has from a pane on, as a function of Field(PANE) that never
+    decreases. None if the expression does not progress, or not in the same way in all arms."""
     if progresses(expr, arms) is None:
         return None
     if expr == frame.attribute:
@@ -144,15 +159,15 @@ def least(expr: Expr, frame: Frame, arms: Sequence[Arm]) -> Expr | None:
 
 
 def promised(pane: Pane, arm: Arm) -> Pane:
-    """The pane on the attribute that has promises: a packet's capture and arrival are the same reading of a clock."""
+    """The pane on the attribute that has promises: ts for packets, whose times are all one reading of a clock."""
     times = isinstance(arm.base, Packets) and pane.attribute != ROW_NUM
     return replace(pane, attribute="ts") if times else pane
 
 
-def _grain(pane: Pane, arm: Arm) -> int:
-    """The shortest useful pane: the granule for packets, the steps of their windows for groups."""
+def _grain(pane: Pane, arm: Arm, rows: int) -> int:
+    """The shortest useful pane: `rows` rows, the granule for packets, the unit of their windows for groups."""
     if pane.attribute == ROW_NUM:
-        return _ROWS
+        return rows
     return arm.base.window.axis.unit if isinstance(arm.base, Grouped) else GRANULE.width
 
 

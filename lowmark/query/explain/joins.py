@@ -22,10 +22,10 @@ Known = Sequence[Traits | None]
 
 
 def known_inputs(steps: Sequence[Step]) -> list[Known]:
-    """For each step what is known of its inputs: of a tuple stream from rates and scrambling as they were given, of
-    what earlier joins put out from their inputs (theorem 3.1). () if it is no join without windows."""
+    """For each step, what is known of its inputs; () unless it is a join without windows. A stream's traits are its
+    given rate and scrambling; those of an earlier join's output follow from its inputs (theorem 3.1)."""
     found: list[Known] = []
-    made: list[Traits | None] = []  # what each step puts out
+    made: list[Traits | None] = []  # traits of each step's output
     for step in steps:
         plan = step.plan
         fed = [made[source.step] if isinstance(source, StepInput) else None for source in step.inputs]
@@ -64,7 +64,7 @@ def describe_join(plan: Join, inputs: Known) -> dict[str, Json]:
 
 
 def _algorithm(plan: Join) -> str:
-    """Which one runs, and why."""
+    """Which algorithm runs, and why."""
     choice = plan.in_order
     if plan.punctuated is not None:
         labels = [plan.inputs[port].label for port in plan.punctuated.promising]
@@ -74,12 +74,12 @@ def _algorithm(plan: Join) -> str:
     if plan.oblivious is not None:
         return _window_oblivious(plan.oblivious)
     if choice is None:
-        return "OA-Join: a row meets what is there when it comes; no order of time is asked for"
+        return "OA-Join: a row meets the rows that came before it; the query needs no order of time"
     why = "the query asks for it" if choice.asked else "ORDER BY asks for an order of time"
     if choice.release is Release.SYNC:
-        return f"Sync-Filter: rows wait until all inputs have passed them, then they meet; {why}"
+        return f"Sync-Filter: rows wait until all inputs have passed their time, then they meet; {why}"
     if choice.release is Release.FILTER:
-        return f"Filter-Order: rows meet at once, what they give waits until all inputs have passed it; {why}"
+        return f"Filter-Order: rows meet at once, results wait until all inputs have passed their time; {why}"
     rates = [port.rate for port in plan.inputs if port.rate is not None]
     load = f"{choice.load(plan.bands.sizes, rates):.2g} expected" if len(rates) == len(plan.inputs) else "measured"
     return (
@@ -91,9 +91,9 @@ def _algorithm(plan: Join) -> str:
 def _window_oblivious(choice: Oblivious) -> str:
     why = "the query asks for it" if choice.asked else "no input has a window"
     if choice.memory is Memory.MODEL:
-        until = "for as many rows as the data seem to need; what goes too early makes windows lossy"
+        until = "for as many rows as the data seem to need; a row dropped too early makes windows lossy"
     else:
-        until = "until no later one can have its time"
+        until = "until no later row can have its time"
     waits = ""
     if choice.buffer not in (None, Buffering.KEEP):
         assert choice.buffer is not None
@@ -111,13 +111,13 @@ _WAITING = {
 
 
 def _predicted(plan: Join, inputs: Known) -> Iterator[str]:
-    """Rows that the model expects a window-oblivious join to need, if its inputs run together."""
+    """Rows that a window-oblivious join keeps by the model, if no input runs ahead of another."""
     choice = plan.oblivious
     if choice is None:
         return
     known = [one for one in inputs if one is not None]
     if len(known) < len(plan.inputs):
-        yield "as many rows as their scrambling and rates ask for: `--scrambling` and `--rate` of each input tell"
+        yield "unknown without scrambling and rates: give `--scrambling` and `--rate` of each input"
         return
     for port, rows in zip(plan.inputs, buffers(known, strategy=choice.buffer or Buffering.KEEP), strict=True):
         yield f"{rows:,} rows of {port.label}"
@@ -159,7 +159,7 @@ def _state(plan: Join) -> Iterator[str]:
 
 
 def _kept_ns(plan: Join, of: int) -> int:
-    """How far the others' promises must be past a row before it is dropped; in a tumbling join, at most."""
+    """How far the other inputs' promises must pass a row before it is dropped; the most, in a tumbling join."""
     if plan.tumbling:
         return plan.inputs[of].size
     return max(plan.bands.reach(of, other)[1] for other in range(len(plan.inputs)) if other != of)
@@ -181,9 +181,9 @@ def _probes(plan: Join) -> Iterator[str]:
 def _expects(plan: Join) -> Iterator[str]:
     for port in plan.inputs:
         if port.rate is not None:
-            yield f"{port.label} {port.rate:,.6g} rows/s{', of what it joins' if port.estimated else ''}"
+            yield f"{port.label} {port.rate:,.6g} rows/s{', estimated from its inputs' if port.estimated else ''}"
     if plan.equal and not all(probe.hinted for probe in plan.probes):
-        yield f"an equality of which nothing is said holds for {DEFAULT_SELECTIVITY:g} of pairs"
+        yield f"an equality without a given selectivity holds for {DEFAULT_SELECTIVITY:g} of pairs"
 
 
 _SPARE = 1.06
@@ -194,8 +194,8 @@ _INDEX_WORDS = 1.5
 grow."""
 
 _NODE_WORDS = 7.5
-"""Words for a row and its value in a join that uses promises about values, beside row and value, if each row has a
-value of its own: the T-node 3, the I-node about 4, with room to grow."""
+"""Words of overhead for a row in a join that uses promises about values, if each row has a value of its own: 3 for the
+T-node and about 4 for the I-node, with room to grow."""
 
 
 def _memory(plan: Join) -> Iterator[str]:
@@ -215,14 +215,14 @@ def _memory(plan: Join) -> Iterator[str]:
         yield f"{about} {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
     missing = dict.fromkeys(name for port in plan.inputs for name in port.needs)
     if missing and any(port.rate is not None or port.estimated for port in plan.inputs):
-        yield f"how much in all depends on the rates of {', '.join(missing)}, which are not known"
+        yield f"the total depends on the rates of {', '.join(missing)}, which are unknown"
     elif total:
-        yield f"{_size(total)} in all buckets together; for each second by which one input lags behind, a second more"
+        yield f"{_size(total)} in all buckets together; each second by which one input lags adds a second of rows"
 
 
 def _key_words(plan: Join, of: int) -> Iterator[int]:
-    """For each index of an input's rows, the words of keys that it holds: rows of texts and floats do not have them as
-    they are compared."""
+    """The words of keys in each index of an input's rows. Only keys with texts or floats are stored there, because
+    their words are compared in another form than rows have."""
     ways = set()
     for first, probe in enumerate(plan.probes):
         if first != of:

@@ -22,7 +22,7 @@ def notes(halves: Halves, wanted: int, limits: Limits, ends: bool) -> tuple[str,
 
 
 def gaps(steps: Iterable[Step]) -> tuple[str, ...]:
-    """Warnings that windows do not cover everything. They are shown unasked: no row of the answer reveals it."""
+    """Warnings that windows leave gaps. They are always shown, because no row of the answer reveals a gap."""
     windows = [step.plan.window for step in steps if isinstance(step.plan, Aggregate | Counted)]
     return tuple(dict.fromkeys(
         f"windows have gaps: of each {_length(window, window.slide)} of {window.axis.attribute} the last "
@@ -54,7 +54,7 @@ def _growth(halves: Halves, limits: Limits) -> Iterator[str]:
             case Number(number="row_num"):
                 yield "nothing is filtered below row_num: it numbers every packet of the stream"
             case Number():
-                yield "tuples wait until all that arrived before them are known to be there"
+                yield "tuples wait until all earlier ones are known to have arrived"
             case Counted(partition=partition, slides=slides):
                 if slides is not None:
                     yield "state grows with the different RATTR in a window: a bin for each, with its groups"
@@ -75,7 +75,7 @@ def _expiry(plan: Counted, idle_ns: int | None) -> Iterator[str]:
         return
     of = ", ".join(plan.partition)
     closes = "" if plan.slides else "its windows close as at the end, and "
-    yield f"a ({of}) without a tuple for more than {span_text(idle_ns)} of stream time is let go of (expire_idle)"
+    yield f"a ({of}) without a tuple for more than {span_text(idle_ns)} of stream time is dropped (expire_idle)"
     if plan.slides is None or plan.window.slide > 1:
         yield f"then {closes}it is counted anew when it comes back: from there on its bucket says lossy: numbering"
 

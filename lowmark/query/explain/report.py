@@ -14,7 +14,7 @@ from lowmark.query.options import Late, Rates, Strategy
 from lowmark.query.plan.closings import CONNECTION
 from lowmark.query.plan.nodes import (
     Aggregate,
-    Closing,
+    ClosePromises,
     Counted,
     Exchange,
     Finish,
@@ -50,12 +50,12 @@ _JSON_TYPES: Mapping[Kind, Mapping[str, str]] = {
     Kind.STR: {"type": "string"},
 }
 _LONG = 60
-_WIDTH = 12  # of the words at the beginning of lines of text
+_WIDTH = 12  # of the label that begins a line of text
 
 
 def describe(plan: QueryPlan, names: Mapping[str, str] = MappingProxyType({})) -> dict[str, Json]:
     """The plan as JSON. Texts in it are for people; their wording may change. `names`: shown names of result columns
-    that have another one."""
+    that are renamed."""
     return {
         "query": plan.name,
         "stage": plan.stage.fingerprint,
@@ -122,7 +122,7 @@ def _late_lines(plan: QueryPlan) -> Iterator[str]:
         of = "its ts, and what the query reads of it" if counts else "columns of the answer, over the late tuples alone"
         yield f"each is sent on, as a row of its own ({of})"
         return
-    yield "what they change in closed windows is told, by group:"
+    yield "what they change in closed windows is reported, by group:"
     for name, merge in merges(plan).items():
         yield f"  {name:<{_WIDTH}} {_MERGING[merge]}"
 
@@ -163,7 +163,7 @@ def _node(node: Node) -> dict[str, Json]:
     return {"name": node.name, "reads": node.streams, **facts, **promises, "bucket_by": list(node.bucket_by)}
 
 
-def _closing_text(closing: Closing) -> str:
+def _closing_text(closing: ClosePromises) -> str:
     linger = length_text(closing.linger_ns, Kind.TIME)
     what, closes = "a connection", "RST, or FIN from both ends"
     if closing.fields != CONNECTION:
@@ -210,7 +210,7 @@ def _step(step: Step, asked: Strategy, rates: Rates, known: Known) -> dict[str, 
                 "window": _window_text(plan.window),
                 "groups_by": list(plan.keys),
                 "gives": [call.column.name for call in plan.calls],
-                **({"leaves": "each group with its first tuple; promises let go of it"} if plan.at_once else {}),
+                **({"leaves": "each group with its first tuple; promises then drop it"} if plan.at_once else {}),
                 **({"leaves": _EARLY} if plan.closes else {}),
                 **describe_strategy(plan, asked, rates),
             }

@@ -16,8 +16,8 @@ _STATES = "its aggregates keep other states"
 
 
 def describe_beside(plan: QueryPlan, others: Sequence[QueryPlan]) -> list[Json]:
-    """For each other query: whether it shares this query's stage already, whether it does if the configuration gives
-    both the same `share`, and if not, in what they differ."""
+    """For each other query: whether it shares this query's stage; if not, whether it would with the same `share` in the
+    configuration; and if not, how the two differ."""
     return [
         {
             "query": other.name,
@@ -99,7 +99,7 @@ def _by_name(plan: QueryPlan, others: Sequence[QueryPlan]) -> Iterator[str]:
     saved = _one_for_all(plan, len(others) + 1, len(apart))
     words = [sum(node.reduction.schema.words for node in one.stage.nodes) for one in (together, *apart.values())]
     listed = " + ".join(map(str, words[1:]))
-    yield f"  with the same `share`: {saved}; of a group {words[0]} words leave in place of {listed}"
+    yield f"  with the same `share`: {saved}; each group sends {words[0]} words in place of {listed}"
 
 
 def _one_for_all(plan: QueryPlan, queries: int, stages: int) -> str:

@@ -86,7 +86,7 @@ class IllTyped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A lowered operand, with its literal number or text in the query, if it was one."""
+    """A lowered operand. If the query has a literal number or text there, it is kept too."""
 
     expr: Expr
     number: int | Decimal | None = None
@@ -101,7 +101,7 @@ def _exact(op: Op, kind: Kind, *args: Expr) -> Expr:
     try:
         return exact(op, kind, *args)
     except Overflow:
-        raise IllTyped("integers have 64 bits: what this comes to is outside of them") from None
+        raise IllTyped("integers have 64 bits: this result does not fit") from None
 
 
 def minus(operand: Expr) -> Expr:

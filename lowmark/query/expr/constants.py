@@ -80,7 +80,7 @@ def parse_time(text: str) -> Literal:
 
 
 def parse_quoted(name: s.Identifier) -> s.Literal | None:
-    """The address, prefix, MAC address or time that `"…"` is if it names nothing; None if it is none of these."""
+    """The address, prefix, MAC address or time that `"…"` stands for if it names nothing; else None."""
     text, span = name.text, name.span
     with suppress(ValueError):
         return s.AddressLiteral(ip_address(text), span=span)

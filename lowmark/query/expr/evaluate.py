@@ -32,9 +32,9 @@ class Values:
     """A column of values. `data` is float64 (FLOAT), uint64 of shape [n, words] (IP, COMMUNITY_ID) or
     int64 (all others; BOOL 0 or 1); it may be a read-only view. Its content is arbitrary where not `valid`.
 
-    `lost`: where integers left 64 bits on the way and the value depends on that. Such a value is null, or for example
-    true as the answer to whether it is null. A null by itself, and an operand that alone decides AND or OR, stay
-    certain beside a lost value. None: nowhere."""
+    `lost`: where an integer left 64 bits on the way and the value depends on it; None: nowhere. A lost value is null,
+    or computed from that null, such as true for IS NULL. A result is not lost if another operand decides it alone: an
+    ordinary null, or one side of AND or OR."""
 
     kind: Kind
     data: Data
@@ -53,7 +53,7 @@ def evaluate(expr: Expr, rows: Words, schema: Schema) -> Values:
 
 
 def holds(condition: Values) -> Bools:
-    """Where a condition is true, that is neither false nor null."""
+    """Where a condition is true: neither false nor null."""
     true: Bools = (condition.data != 0) & condition.valid
     return true
 
@@ -131,7 +131,8 @@ class _Evaluation:
 
 
 def _inherited(values: Sequence[Values], defined: Bools | None) -> Bools | None:
-    """Where a result is lost because an argument is. `defined`: where the second argument allows a result."""
+    """Where a result is lost because an argument is, and no other argument makes it null. `defined`: where the second
+    argument allows a result."""
     if all(value.lost is None for value in values):
         return None
     lost = [value.lost for value in values if value.lost is not None]
@@ -335,7 +336,7 @@ def _or(values: Sequence[Values]) -> Values:
 
 
 def _undecided(values: Sequence[Values], deciding: Sequence[Bools]) -> Bools | None:
-    """Where one value is lost, and no value that is not lost decides."""
+    """Where one value is lost, and no other value decides the result."""
     lost = [value.lost for value in values if value.lost is not None]
     if not lost:
         return None

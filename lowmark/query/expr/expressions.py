@@ -92,7 +92,7 @@ class Field:
     kind: Kind
     nullable: bool = False
     range: Interval | None = field(default=None, compare=False, repr=False)
-    """For integers: the range in which it lies, if known. Two fields are equal whatever their ranges."""
+    """For integers: the range in which it lies, if known. Ranges do not count in comparisons of fields."""
 
 
 @dataclass(frozen=True, slots=True)

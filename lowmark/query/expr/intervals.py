@@ -1,4 +1,4 @@
-"""The range of integers in which an expression lies, from the known ranges of its fields: it tells whether the result
+"""The range of integers in which an expression lies, from the known ranges of its fields. It tells whether the result
 can leave 64 bits.
 
 Fields get their ranges from the catalog, operations when they are made (`simplify.exact`); others have no known range.
@@ -18,7 +18,7 @@ __all__ = ["around", "fits", "interval", "result", "within"]
 _ANY: Interval = (INT64_MIN, INT64_MAX)
 
 _TRUTH: Interval = (0, 1)
-_DISTANCES: Interval = (0, 63)  # by which a shift has a value
+_DISTANCES: Interval = (0, 63)  # by which a shift is defined
 
 
 def interval(expr: Expr) -> Interval:

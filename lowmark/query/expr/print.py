@@ -68,7 +68,7 @@ def _compound(expr: Expr) -> bool:
 
 
 def _listed(ranges: Ranges, strings: tuple[str, ...]) -> str:
-    """A set as a list, a long one cut after its beginning; or as a prefix, if it is one."""
+    """A set as a prefix if it is one, else as a list, which is cut if it is long."""
     texts = _address_texts(ranges) if ranges.kind is Kind.IP else _range_texts(ranges, strings)
     shown = [*islice(texts, _SHOWN)]
     more = sum(1 for _ in texts)

@@ -13,7 +13,7 @@ __all__ = ["EXTREMES", "PREFIX", "BadCall", "is_scalar", "names", "prefix", "pre
 PREFIX = "prefix"
 
 EXTREMES = ("greatest", "least")
-"""Functions of the times that the windows of a join's inputs go over."""
+"""Functions of the times that the windows of a join's inputs are over."""
 
 
 class BadCall(ValueError):
@@ -35,8 +35,8 @@ def is_scalar(node: s.SyntaxNode) -> bool:
 
 
 def prefix_lengths(call: s.FunctionCall) -> tuple[int, int]:
-    """How many bits `prefix` keeps of an IPv4 and of an IPv6 address. A single length is for both, and 32 or more keeps
-    an IPv4 address whole. BadCall unless there are one or two constant lengths."""
+    """How many bits `prefix` keeps of an IPv4 and of an IPv6 address. A single length is for both; 32 or more keeps
+    all of an IPv4 address. BadCall unless there are one or two constant lengths."""
     example = "for example prefix(srcIP, 24), or prefix(srcIP, 24, 56) with a length for IPv6"
     if call.distinct or len(call.arguments) not in (2, 3):
         raise BadCall("prefix takes an address and one or two lengths", None, example)

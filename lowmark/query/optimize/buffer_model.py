@@ -1,7 +1,8 @@
 """How many tuples a window-oblivious join keeps of each input (Wu et al., sections 3 and 4).
 
-An input with scrambling factor k brings a tuple at most k positions after the first tuple whose key is not smaller
-(definition 2.2). Its lag says by how many tuples it runs ahead of another input. Buffers are first in, first out.
+In an input with scrambling factor k, a tuple arrives at most k positions after the first tuple whose key is not smaller
+(definition 2.2). Its lag is the number of tuples by which it runs ahead of another input. Buffers are first in, first
+out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Lags = Sequence[Sequence[int]]
 
 
 class Strategy(Enum):
-    """What is done about memory, from the least delay of results to the most (section 5.1)."""
+    """How memory is saved, from the least delay of results to the most (section 5.1)."""
 
     KEEP = "keep"  # all in memory
     DISK = "disk"  # disk-buffer first: the inputs that run ahead wait on disk
@@ -28,8 +29,8 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What an input is like. `rate`: tuples a second, or of any unit of time that all inputs share; `ahead`: the same
-    time by which its keys run ahead of some common point."""
+    """Properties of an input. `rate`: tuples per second, or per another unit of time that all inputs share. `ahead`:
+    the time, in that unit, by which its keys run ahead of a common point."""
 
     rate: float
     scrambling: int
@@ -52,8 +53,8 @@ def lags_of(inputs: Sequence[Traits]) -> tuple[tuple[int, ...], ...]:
 def buffers(
     inputs: Sequence[Traits], lags: Lags | None = None, strategy: Strategy = Strategy.KEEP, reserve: int | None = None
 ) -> tuple[int, ...]:
-    """Equations 6 to 8: the tuples to be kept of each input, at the worst. With another strategy those of section 4;
-    `reserve` is its C, the tuples that are read from disk before they are needed. Buffers for sorting count."""
+    """The most tuples that are kept of each input: for KEEP by equations 6 to 8, for other strategies by section 4,
+    sort buffers included. `reserve` is its C: the tuples that are read from disk before they are needed."""
     ahead = reserve_for(inputs, strategy) if reserve is None else reserve
     between = lags_of(inputs) if lags is None else lags
     sorts, spills = strategy in _SORTING, strategy in _SPILLING
@@ -70,15 +71,15 @@ def buffers(
 
 
 def reserve_for(inputs: Sequence[Traits], strategy: Strategy) -> int:
-    """The least C by which no tuple on disk has a partner in memory: what comes of an input while the tuple that is
-    furthest out of order, of any input, is late."""
+    """The least C with which no tuple on disk has a partner in memory: the tuples of an input that arrive during the
+    greatest delay by disorder in any input."""
     seen = [_sorted(one) for one in inputs] if strategy in _SORTING else inputs
     late = max(one.scrambling / one.rate for one in seen)
     return max(ceil(one.scrambling + one.rate * late) for one in seen)
 
 
 def _sorted(one: Traits) -> Traits:
-    """The paper puts the multiplicity m where definition 2.2 gives m - 1."""
+    """The input after sorting. The paper uses the multiplicity m as its scrambling; definition 2.2 gives m - 1."""
     return replace(one, scrambling=one.multiplicity)
 
 
@@ -89,7 +90,7 @@ def choose(
     lags: Lags | None = None,
     reserve: int | None = None,
 ) -> Strategy | None:
-    """The strategy with the least delay whose buffers fit into so many bytes. None: none fits."""
+    """The strategy with the least delay whose buffers fit into `bound` bytes; None if none fits."""
     for strategy in Strategy:
         needed = buffers(inputs, lags, strategy, reserve)
         if bound is None or sum(n * size for n, size in zip(needed, row_bytes, strict=True)) <= bound:
@@ -98,8 +99,8 @@ def choose(
 
 
 def joined(inputs: Sequence[Traits]) -> Traits:
-    """Theorem 3.1, equations 9 and 10: bounds on rate and scrambling of a join's output. It is as far as the input that
-    is furthest behind (3.2), and a key has at most as many results as tuples of all inputs combine."""
+    """Bounds on rate and scrambling of a join's output: theorem 3.1, equations 9 and 10. The output is as far as the
+    input that is furthest behind (3.2), and its multiplicity is the product of the inputs'."""
     others = [prod(one.multiplicity for of, one in enumerate(inputs) if of != at) for at in range(len(inputs))]
     return Traits(
         rate=sum(one.rate * times for one, times in zip(inputs, others, strict=True)),
@@ -111,7 +112,7 @@ def joined(inputs: Sequence[Traits]) -> Traits:
 
 def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int | None = None) -> list[tuple[int, ...]]:
     """The buffers of each join of a tree, inner joins first, in order of the text; the outermost comes last. Only
-    inputs that are no joins are sorted: what joins over sorted inputs emit is sorted."""
+    inputs that are not joins are sorted, because joins over sorted inputs emit sorted rows."""
     found: list[tuple[int, ...]] = []
     _add_buffers(tree, strategy, reserve, found)
     return found

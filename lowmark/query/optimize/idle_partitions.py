@@ -16,8 +16,8 @@ class CannotExpire(Exception):
 
 
 def expiring(steps: Sequence[Step], idle_ns: int) -> tuple[Step, ...]:
-    """The same steps; those that count tuples for values of PA drop values that are idle for longer than this.
-    Idleness is measured in whole panes of the tuples; a part of a pane counts as a whole one."""
+    """The same steps; those that count tuples for values of PA drop values that are idle for longer than `idle_ns`,
+    rounded up to whole panes of the tuples."""
     counting = {
         number
         for number, step in enumerate(steps)

@@ -1,5 +1,5 @@
-"""What the options of a query say about its joins: the memory of those without windows, and what pairs cost those that
-choose their way to an order of time."""
+"""Applies a query's options to its joins: the memory of joins without windows, and the cost of a pair in joins that
+emit rows in order of time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_MEMORY = ("memory", "buffer", "limit_mib", "disk_mib", "scrambling")
 
 
 class NoSuchJoin(Exception):
-    """An option is for joins that the query does not have: the message begins with its name."""
+    """An option is for joins that the query does not have: the message begins with the option's name."""
 
     def __init__(self, options: Iterable[str], joins: str, hint: str) -> None:
         super().__init__(f"{', '.join(options)} of `join` is for {joins}")
@@ -24,7 +24,7 @@ class NoSuchJoin(Exception):
 
 
 def with_options(steps: Sequence[Step], options: Joins) -> tuple[Step, ...]:
-    """The steps, with the options in the plans of their joins. A hint in the text goes before them."""
+    """The steps, with the options in the plans of their joins. A hint in the text takes precedence."""
     joins = [step.plan for step in steps if isinstance(step.plan, Join)]
     changed = {name for name in (*_OF_MEMORY, "pair_ns") if getattr(options, name) != getattr(DEFAULT_JOINS, name)}
     of_memory = [name for name in _OF_MEMORY if name in changed]
@@ -32,7 +32,7 @@ def with_options(steps: Sequence[Step], options: Joins) -> tuple[Step, ...]:
         raise NoSuchJoin(of_memory, "inner joins without windows", "give its inputs no windows: WHERE A.ts = B.ts")
     if "pair_ns" in changed and not any(map(_chooses, joins)):
         hint = "end it with ORDER BY ts, and hint no other release than adaptive"
-        raise NoSuchJoin(["pair_ns"], "joins that choose how their rows come in order of time", hint)
+        raise NoSuchJoin(["pair_ns"], "joins that choose how to emit rows in order of time", hint)
     return tuple(
         replace(step, plan=_timed(_bound(step.plan, options), options)) if isinstance(step.plan, Join) else step
         for step in steps

@@ -2,7 +2,7 @@
 
 The order decides how many combinations are made on the way to the join's output: the fewer, the less work. The estimate
 is that of System R: inputs are independent, and an equality holds for a fixed share of pairs. An order that the query's
-text asks for (`/*+ probe(…) */`) is taken whatever it costs. The answer is the same in any order.
+text asks for (`/*+ probe(…) */`) is taken at any cost. The answer is the same in any order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Probe, keeping
 from lowmark.query.windows.join_bands import Bands
 
-__all__ = ["DEFAULT_RATE", "DEFAULT_SELECTIVITY", "Costs", "choose"]
+__all__ = ["DEFAULT_RATE", "DEFAULT_SELECTIVITY", "ProbeCosts", "choose"]
 
 DEFAULT_RATE = 1000.0
 """Rows a second of an input with unknown rate, if no input's rate is known."""
@@ -29,7 +29,7 @@ _ALL_ORDERS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class ProbeCosts:
     """`rates`: rows a second of each input, None where unknown. `equal`: for each equality the inputs that take part.
     `selectivities`: by pair of inputs, the lower number first."""
 
@@ -46,8 +46,9 @@ class Costs:
         return sum(self.meets(order))
 
     def rate(self, kind: JoinKind) -> float | None:
-        """Rows a second that the join gives; None unless the rate of each input is known. The last row of a combination
-        brings it about. In joins of two inputs, the number of rows that a row meets is taken to be Poisson's."""
+        """Rows a second that the join emits; None unless the rate of each input is known. The last row of a combination
+        to arrive emits it. In a join of two inputs, the number of partners of a row is assumed to be Poisson
+        distributed."""
         known = [rate for rate in self.rates if rate is not None]
         if len(known) < len(self.rates):
             return None
@@ -71,30 +72,30 @@ class Costs:
         return rate if rate is not None else max((r for r in self.rates if r is not None), default=DEFAULT_RATE)
 
     def _before(self, of: int, port: int) -> float:
-        """How much time of the port, in ns, lies in the window of a row of `of` before that row: on average half of a
-        tumbling window."""
+        """How much of the port's time, in ns, the window of a row of `of` covers before that row: half of a tumbling
+        window, on average."""
         return self.bands.sizes[of] / 2 if self.bands.tumbling else self.bands.reach(of, port)[0]
 
 
 def _unsaid(members: frozenset[int], said: Sequence[tuple[int, int]]) -> int:
-    """How many equalities tie these inputs together, without those of pairs whose selectivity is known."""
+    """The number of equalities between these inputs, except between pairs whose selectivity is known."""
     return max(0, len(members) - 1 - sum(members.issuperset(pair) for pair in said))
 
 
-def choose(costs: Costs, hinted: Sequence[Sequence[int]]) -> tuple[Probe, ...]:
+def choose(costs: ProbeCosts, hinted: Sequence[Sequence[int]]) -> tuple[Probe, ...]:
     """The order of the other inputs for a new row of each input. `hinted` are fixed orders, each starting with the
     input of the new row."""
     asked = {order[0]: tuple(order) for order in hinted}
     return tuple(_probe(costs, first, asked.get(first)) for first in range(len(costs.rates)))
 
 
-def _probe(costs: Costs, first: int, asked: tuple[int, ...] | None) -> Probe:
+def _probe(costs: ProbeCosts, first: int, asked: tuple[int, ...] | None) -> Probe:
     orders = _orders(costs, first)
     best = min(orders, key=costs.cost) if asked is None else asked
     return Probe(best[1:], costs.meets(best), max(map(costs.cost, orders)), asked is not None)
 
 
-def _orders(costs: Costs, first: int) -> list[tuple[int, ...]]:
+def _orders(costs: ProbeCosts, first: int) -> list[tuple[int, ...]]:
     rest = [port for port in range(len(costs.rates)) if port != first]
     if len(rest) <= _ALL_ORDERS:
         return [(first, *order) for order in permutations(rest)]

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from math import prod
 
 from lowmark.query.bind.relations import Joined, Side
-from lowmark.query.optimize.join_order import Costs
+from lowmark.query.optimize.join_order import ProbeCosts
 from lowmark.query.optimize.stream_statistics import Expected
 from lowmark.query.windows.join_bands import Bands
 
@@ -55,7 +55,7 @@ class JoinRates:
             self._joins[id(base)] = Rate(self.costs(base, rates).rate(base.kind), tuple(needs))
         return self._joins[id(base)]
 
-    def costs(self, base: Joined, rates: Sequence[Rate]) -> Costs:
+    def costs(self, base: Joined, rates: Sequence[Rate]) -> ProbeCosts:
         """The costs of a join; `rates` are those of its sides."""
         shares = {
             (one, other): share
@@ -63,10 +63,10 @@ class JoinRates:
             if (share := _selectivity(base.sides[one], base.sides[other], self._expected)) is not None
         }
         tied = tuple(frozenset(n for n, key in enumerate(keys) if key is not None) for keys in base.equal)
-        # Of an equality of times, too, it is assumed that it holds for some share of the rows of a granule.
+        # An equality of times is assumed to hold for a fixed share of the rows of a granule, like any equality.
         sizes = (max(side.size, side.unit) if base.windowless else side.size for side in base.sides)
         bands = Bands(tuple(sizes), base.tumbling)
-        return Costs(bands, tuple(rate.rows for rate in rates), tied, shares)
+        return ProbeCosts(bands, tuple(rate.rows for rate in rates), tied, shares)
 
 
 def _is_tested(side: Side) -> bool:

@@ -1,7 +1,7 @@
 """Which queries can correct the results of closed windows, and how each of their aggregates is corrected.
 
 A correction holds an aggregate's value over the late tuples alone. It tells how the window's value changes where the
-two values merge: counts and sums add up, of two minima the lesser one stays. It tells nothing if rows of the window
+two values merge: counts and sums add up, the lesser of two minima stays. It tells nothing if rows of the window
 were left out, if another stage has read the window's rows, or if values alone do not merge.
 """
 

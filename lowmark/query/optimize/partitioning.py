@@ -34,7 +34,7 @@ _COUNTED = {
 }
 
 Key = str | int | None
-"""A grouping's key by name, or a join's key by its number among the `joint_keys`; None: no key there carries it."""
+"""A grouping's key by name, or a join's key by its number among the `joint_keys`; None: none of its keys."""
 
 
 class NoSuchKey(Exception):
@@ -82,7 +82,7 @@ def _ways_moved(reader: Grouped | Joined, found: Places) -> Iterator[tuple[str, 
 
 
 def _ways_ended(base: Grouped | Joined, found: Places) -> Iterator[tuple[str, Kind]]:
-    """The attribute on which rows of its windows move to the bucket where they are put together."""
+    """The attribute on which the rows of its windows move to the bucket that finishes them."""
     if not isinstance(base, Grouped) or base.counting is not None or not any(found.keys[id(base)]):
         return
     if base.totals or moves_at_end(base):
@@ -174,7 +174,7 @@ class _Places:
         own = _keys_of(top)
         together: dict[int, Sequence[Key]] = {id(top): own}
         common, beyond, reading = set(range(len(own))), [], [top]
-        asked = set(common) if top.bucket else set()  # keys that a hint names: rows move where they would get lost
+        asked = set(common) if top.bucket else set()  # keys that a hint names: rows move where a step would lose them
         for reader in reading:  # grows during the loop
             for arm, over in _ways(reader, together[id(reader)]):
                 base = arm.base
@@ -182,7 +182,7 @@ class _Places:
                     continue
                 keys = _keys_under(base, over)
                 stay = {index for index in common if keys[index] is not None}
-                if (known := together.get(id(base))) is not None:  # a base read in several ways keeps keys of all ways
+                if (known := together.get(id(base))) is not None:  # all readers must agree on its keys
                     stay = {index for index in stay if known[index] == keys[index]}
                 lost = not asked <= stay or (base.bucket and {keys[index] for index in stay} < {*_keys_of(base)})
                 if not stay or lost or _forgets(reader, base) or id(base) in self.keys:
@@ -253,7 +253,8 @@ def _keys_under(base: Grouped | Joined, over: Sequence[Expr | None]) -> Sequence
 
 
 def _joint_key(joined: Joined, column: Expr | None) -> int | None:
-    """The equality that an expression over the join's columns belongs to, if it is never null for want of a match."""
+    """The equality that an expression over the join's columns belongs to; None if rows without a match have null
+    there."""
     if column is None:
         return None
     read = set(fields(column))

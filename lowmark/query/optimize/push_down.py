@@ -33,7 +33,7 @@ class _Pushing:
 
     def __init__(self, relation: Relation) -> None:
         bases = readers_first(relation)
-        self._asked: dict[int, list[list[Expr]]] = {id(base): [] for base in bases}  # by each arm that reads it
+        self._asked: dict[int, list[list[Expr]]] = {id(base): [] for base in bases}  # by arm that reads it
         self._below: dict[int, list[Expr]] = {}  # conditions that go into a join
         self._done: dict[int, Grouped | Joined] = {}  # all by identity: an object with several readers stays one
         self._ask(relation)
@@ -153,8 +153,8 @@ class _Parts:
             self.local[number].append(condition)
 
     def equalities(self) -> tuple[tuple[Expr | None, ...], ...]:
-        """One expression of each input for every class of equals; a second one of an input is compared within the
-        input. Null and NaN equal nothing: such rows stop at the input."""
+        """For every class of equals, one expression of each input; a second one of an input is compared inside the
+        input. Null and NaN equal nothing, so the input drops such rows."""
         found = []
         for members in self._equal:
             keys: list[Expr | None] = [None] * len(self.base.sides)
@@ -199,7 +199,7 @@ class _Parts:
 
 
 def _is_exact(expr: Expr) -> bool:
-    """Whether anything equal to it gives the same in every expression; and it is never null."""
+    """Whether the expression is never null, and values equal to it are equal in every expression."""
     return not expr.nullable and expr.kind is not Kind.FLOAT
 
 

@@ -3,7 +3,7 @@
 A pane is as long as the greatest common divisor of RANGE and SLIDE, which may be short: 12 minutes every 5 have panes
 of a minute, 12 in a window. But windows begin and end in only two places of a slide (Krishnamurthy's paired windows),
 so all rows between these places are merged on arrival. A window of 12 minutes is then 5 cells, of 2 and 3 minutes in
-turn. If tuples come in shorter panes, 10 seconds every second are still 10 cells.
+turn. A window of 10 seconds every second has 10 cells, even if tuples come in shorter panes.
 """
 
 from __future__ import annotations

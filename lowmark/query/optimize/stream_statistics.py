@@ -12,7 +12,7 @@ __all__ = ["UNKNOWN", "Expected", "UnknownInput", "check_names"]
 
 
 _LEAST, _MOST = 1e-12, 1e12
-"""Rates, in rows a second: what is computed from them stays finite."""
+"""Limits of rates, in rows a second. They keep everything computed from rates finite."""
 
 
 class UnknownInput(Exception):
@@ -75,7 +75,7 @@ UNKNOWN = Expected()
 
 
 def check_names(expected: Expected, script: s.Script, inputs: Iterable[str] = ()) -> None:
-    """Raise UnknownInput if statistics, or others of these `inputs`, are given for an input that the query has not."""
+    """Raise UnknownInput if statistics, or these other `inputs`, name an input that the query does not have."""
     names = dict.fromkeys(_names(script))
     folded = {name.casefold() for name in names}
     said: Iterable[str] = (

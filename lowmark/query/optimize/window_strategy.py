@@ -65,7 +65,7 @@ class Weighed:
 
 
 def can_choose(plan: Aggregate) -> bool:
-    """Whether there is a choice: there is none without windows, nor for windows that never forget."""
+    """Whether there is a choice: there is none without windows, nor for landmark windows, whose state only grows."""
     return plan.window.kind is WindowKind.SLIDING
 
 
@@ -113,7 +113,7 @@ def _decided(plan: Aggregate, asked: Strategy, rates: Rates) -> Strategy:
 
 
 def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
-    """The cheapest strategy of an aggregate that `can_choose`. Groups leave early from panes alone."""
+    """The cheapest strategy of an aggregate that `can_choose`. Only panes can emit groups early."""
     if plan.crowded or plan.closes:
         return Strategy.PANED
     paned, wid, _ = weigh(plan.window, plan.folds, rates)
@@ -123,12 +123,12 @@ def cheapest(plan: Aggregate, rates: Rates) -> Strategy:
 
 
 def panes_pay(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[float, str] | None:
-    """From how many tuples of a group and pane on panes cost less than putting each tuple into its windows, and the
-    equation of the cost without panes. None: a tuple is in one window only, so panes save nothing."""
+    """The number of tuples per group and pane from which on panes cost less than putting each tuple into its windows,
+    and the equation of the cost without panes. None: a tuple is in one window only, so panes save nothing."""
     without, equation = window.size, "6.3"
     if 2 * window.slide < window.size and all(fold.op in DIFFERENTIAL for fold in folds):
         without, equation = 2 * window.slide, "6.4"
-    spared = _A * (without - window.slide)  # per tuple; finding its pane must be paid for
+    spared = _A * (without - window.slide)  # saved per tuple, less the cost of finding its pane
     if spared <= 0:
         return None
     paned = weigh(window, folds, rates)[0]

@@ -129,7 +129,7 @@ _NOUNS = {
 }
 _CLAUSES = ("_WHERE", "_GROUP_BY", "_HAVING", "_ORDER_BY", "_LIMIT", "_PUNCTUATE")
 _NAME_AFTER = {
-    "_HINT_OPEN": "a hint: probe, strategy or bucket",
+    "_HINT_OPEN": "a hint: algorithm, buffer, bucket, memory, probe, release, schedule or strategy",
     "_AS": "a name",
     "_DOT": "a field's name",
     "_STREAM": "a name for the stream",
@@ -228,7 +228,7 @@ def _hint(word: str, terminal: str | None, before: Sequence[str], valid: Collect
 
 
 def _words(valid: Collection[str]) -> dict[str, str]:
-    """The valid words of the language; of two words such as GROUP BY, the first is checked for misspelling."""
+    """The valid words of the language. In two words such as GROUP BY, the first one is checked for misspelling."""
     names = [name for name in map(_name, sorted(valid)) if name.isupper()]
     return {name.split()[0]: name for name in names}
 

@@ -37,7 +37,7 @@ def with_span(method: Callable[..., object], _rule: str, children: list[object],
 
 
 def first_constant(text: str, start: int) -> tuple[str, int]:
-    """The terminal that the first constant of a list would be alone, and the offset at which it ends."""
+    """The terminal of a list's first constant, if it stood alone, and the offset at which it ends."""
     found = _CONSTANT.match(text, start)
     if found is None or found.lastgroup is None:
         raise ValueError("no constant stands there")

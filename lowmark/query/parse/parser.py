@@ -63,7 +63,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> QueryError:
     if isinstance(error, UnexpectedToken):
         terminal = _word(error.token) if error.token.type == "ALIAS" else error.token.type
         end = start + len(error.token)
-        if terminal == "CONSTANTS":  # outside of a list only its first constant stands there
+        if terminal == "CONSTANTS":  # outside of a list, only the first constant counts
             terminal, end = first_constant(text, start)
         elif terminal == "$END":
             start = end = len(text)

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from lowmark.query.expr.expressions import Expr, Field, Literal, Named, Op
-from lowmark.query.expr.simplify import compare, conjoin, words
+from lowmark.query.expr.expressions import Call, Expr, Field, Literal, Named, Op
+from lowmark.query.expr.expressions import fields as fields_of
+from lowmark.query.expr.simplify import compare, conjoin, disjoin, words
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.joins import Join
-from lowmark.query.plan.nodes import Aggregate, Closing, Finish, Node, NodeInput, Pane, Reduction, Step, StepInput
+from lowmark.query.plan.nodes import Aggregate, ClosePromises, Finish, Node, NodeInput, Pane, Reduction, Step, StepInput
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.rows.schema import Kind
 
@@ -34,17 +35,18 @@ FLAGS = "tcp_flags"
 _KINDS: Mapping[str, Kind] = MappingProxyType(
     {name: Kind.IP if name.endswith("IP") else Kind.INT for name in (*CONNECTION, *TUPLE)}
 )
+_OTHER_WAY = MappingProxyType({"srcIP": "destIP", "destIP": "srcIP", "srcPort": "destPort", "destPort": "srcPort"})
 _TCP = 6
 _CLOSING = 0x07  # FIN, SYN, RST: a SYN opens the connection again
 _SECOND = 10**9
 
 
 class CannotPunctuate(Exception):
-    """The message says why no source could promise anything, or nobody could use it."""
+    """The message says why no source can promise anything, or why no step can use a promise."""
 
 
-def closing_packets(closing: Closing) -> Reduction:
-    """What a source looks at beside its nodes: the TCP packets that open or close a connection."""
+def closing_packets(closing: ClosePromises) -> Reduction:
+    """The packets that a source watches in addition to its nodes: TCP packets that open or close a connection."""
     names = dict.fromkeys((*closing.fields, "srcIP", "srcPort"))
     keys = tuple(Named(name, Field(name, _KINDS[name])) for name in names)
     flags = Field(FLAGS, Kind.INT)
@@ -52,6 +54,8 @@ def closing_packets(closing: Closing) -> Reduction:
         compare(Op.EQ, Field("proto", Kind.INT), Literal(_TCP, Kind.INT)),
         compare(Op.NE, words(Op.BIT_AND, Kind.INT, flags, Literal(_CLOSING, Kind.INT)), Literal(0, Kind.INT)),
     ]
+    if closing.where is not None:
+        seen.append(closing.where)
     shown = (*keys, Named(FLAGS, flags), Named("ts", Field("ts", Kind.TIME)))
     return Reduction(conjoin(seen), Pane(_SECOND), shown, (), (), False)
 
@@ -59,7 +63,7 @@ def closing_packets(closing: Closing) -> Reduction:
 def with_closings(
     nodes: Sequence[Node], steps: Sequence[Step], fields: tuple[str, ...], linger_ns: int
 ) -> tuple[tuple[Node, ...], tuple[Step, ...]]:
-    """The plan's halves, with sources that promise the values of these fields, and aggregates that use it."""
+    """The plan's halves, with sources that promise values of these fields, and steps that use the promises."""
     made = [_node(node, steps, fields, linger_ns) for node in nodes]
     closing = {node.name: node.closing for node in made if node.closing is not None}
     if not closing:
@@ -70,33 +74,39 @@ def with_closings(
     if not using & {*closing}:
         raise CannotPunctuate(
             "a group leaves early where RANGE equals SLIDE, in a SELECT that is the answer, without ORDER BY, LIMIT, "
-            "DISTINCT and total(); a join of two inputs uses it where just these fields must be equal"
+            "DISTINCT and total(); a join of two inputs uses it where these fields must be equal"
         )
     return tuple(node if node.name in using else replace(node, closing=None) for node in made), closed
 
 
-def _used(step: Step, closing: Mapping[str, Closing]) -> Iterator[str]:
+def _used(step: Step, closing: Mapping[str, ClosePromises]) -> Iterator[str]:
     """The nodes whose promises a step can use."""
     read = [(number, source.node) for number, source in enumerate(step.inputs) if isinstance(source, NodeInput)]
     match step.plan:
         case Aggregate(closes=closes) if closes:
             yield from (node for _, node in read)
         case Join() as join:
-            promising = _promising(step, join, closing)
+            _, promising = _promising(step, join, closing)
             yield from (node for number, node in read if step.port(number) in promising)
 
 
-def _promising(step: Step, join: Join, closing: Mapping[str, Closing]) -> tuple[int, ...]:
-    """The inputs of a join that promise values of the columns that must be equal, all of them together."""
+def _promising(step: Step, join: Join, closing: Mapping[str, ClosePromises]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Equalities of a join whose columns its inputs promise together, and the inputs that promise them."""
     if join.kind is not JoinKind.INNER or len(join.inputs) != 2 or join.windowless or join.in_order is not None:
-        return ()
-    found = []
+        return (), ()
+    found: dict[tuple[int, ...], list[int]] = {}
     for port in range(2):
         fed = [source for number, source in enumerate(step.inputs) if step.port(number) == port]
         nodes = [closing.get(source.node) if isinstance(source, NodeInput) else None for source in fed]
-        if all(node is not None and {*node.columns} == {*join.keys(port)} for node in nodes):
-            found.append(port)
-    return tuple(found)
+        columns = {node.columns for node in nodes if node is not None}
+        if len(columns) != 1 or None in nodes:
+            continue
+        (promised,) = columns
+        first = {column: number for number, column in reversed([*enumerate(each[port] for each in join.equal)])}
+        if {*promised} <= {*first}:
+            found.setdefault(tuple(sorted(first[column] for column in promised)), []).append(port)
+    by, ports = max(found.items(), key=lambda each: len(each[1]), default=((), []))
+    return by, tuple(ports)
 
 
 def _node(node: Node, steps: Sequence[Step], fields: tuple[str, ...], linger_ns: int) -> Node:
@@ -106,10 +116,34 @@ def _node(node: Node, steps: Sequence[Step], fields: tuple[str, ...], linger_ns:
     found = [reach for reach in reaches if reach is not None]
     if reduction.pane.attribute != "ts" or reduction.pane.steps or not {*fields} <= {*columns} or not found:
         return node
-    # Several steps may read the node: what holds for the longest reach holds for all of them.
+    # Several steps may read the node: a promise for the longest reach holds for all of them.
     size, slide = max(found)
     carried = tuple(columns[name] for name in fields)
-    return replace(node, closing=Closing(carried, fields, linger_ns, size, slide, reduction.pane.origin))
+    where = _connections(reduction.where)
+    return replace(node, closing=ClosePromises(carried, fields, linger_ns, size, slide, reduction.pane.origin, where))
+
+
+def _connections(where: Expr | None) -> Expr | None:
+    """The part of a condition on packets that reads only fields of their connection, for either direction."""
+    parts = () if where is None else _parts(where)
+    known = [part for part in parts if {*fields_of(part)} <= {*CONNECTION, *TUPLE}]
+    return conjoin([disjoin([part, _back(part)]) for part in known]) if known else None
+
+
+def _parts(where: Expr) -> Iterator[Expr]:
+    """The conditions that must all hold."""
+    if isinstance(where, Call) and where.op is Op.AND:
+        for arg in where.args:
+            yield from _parts(arg)
+    else:
+        yield where
+
+
+def _back(expr: Expr) -> Expr:
+    """The same condition, for packets in the other direction."""
+    if isinstance(expr, Field):
+        return replace(expr, name=_OTHER_WAY.get(expr.name, expr.name))
+    return replace(expr, args=tuple(map(_back, expr.args))) if isinstance(expr, Call) else expr
 
 
 def _reach(step: Step, node: Node, linger_ns: int) -> tuple[int, int] | None:
@@ -124,13 +158,14 @@ def _reach(step: Step, node: Node, linger_ns: int) -> tuple[int, int] | None:
     return None
 
 
-def _step(number: int, steps: Sequence[Step], closing: Mapping[str, Closing]) -> Step:
-    """An aggregate lets a group go as soon as it is complete, where the rows that it makes need no others. A join uses
-    promises on what must be equal."""
+def _step(number: int, steps: Sequence[Step], closing: Mapping[str, ClosePromises]) -> Step:
+    """The step, using promises: an aggregate emits a group as soon as it is complete, if its row does not depend on
+    other rows; a join uses promises on columns that must be equal."""
     step = steps[number]
     if isinstance(step.plan, Join) and step.plan.punctuated is not None:
-        how, promising = step.plan.punctuated, _promising(step, step.plan, closing)
-        chosen = replace(how, promising=promising) if promising or how.asked else None
+        how, (by, promising) = step.plan.punctuated, _promising(step, step.plan, closing)
+        by = by if len(by) < len(step.plan.equal) else ()
+        chosen = replace(how, by=by, promising=promising) if promising or how.asked else None
         return replace(step, plan=replace(step.plan, punctuated=chosen))
     plan, read = step.plan, [source.node for source in step.inputs if isinstance(source, NodeInput)]
     if not isinstance(plan, Aggregate) or plan.window.kind is not WindowKind.SLIDING:

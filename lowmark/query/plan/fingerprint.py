@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 
@@ -27,11 +27,16 @@ from lowmark.wire.records.json_fields import Json, canonical
 from lowmark.wire.rows.hashing import HASH_NAME
 from lowmark.wire.rows.schema import Column
 
-__all__ = ["exchanges_of", "fingerprint", "share_names", "step_digests", "text_form"]
+__all__ = [
+    "exchanges_of", "fingerprint", "plan_digest", "share_names", "step_digests", "text_form",
+]  # fmt: skip
 
 _FORM = "stage-1"
 """Change this when the same plan begins to mean other partials."""
 
+
+_PLAN_FORM = "plan-1"
+"""Change this when the same plan begins to mean other results."""
 
 _STEP_FORM = "step-1"
 """Change this when the same step begins to give other rows from the same input."""
@@ -41,8 +46,16 @@ def exchanges_of(steps: Sequence[Step], each: tuple[Exchange, ...], stage: Stage
     """The exchanges of a query. They have a name of their own, because no other query shares what they send."""
     if not each:
         return None
-    form = repr((_FORM, stage.fingerprint, query, steps, each))
-    return Exchanges(hashlib.sha256(form.encode()).hexdigest()[:16], each)
+    form = canonical([_FORM, stage.fingerprint, query, _form(tuple(steps)), _form(each)])
+    return Exchanges(hashlib.sha256(form).hexdigest()[:16], each)
+
+
+@lru_cache(maxsize=256)
+def plan_digest(plan: QueryPlan) -> str:
+    """16 hexadecimal digits, the same in every process, that stay as long as the query can go on with its state."""
+    parts: list[Json] = [plan.stage.fingerprint, list(step_digests(plan)), _form(plan.output), _form(plan.window)]
+    form = canonical([_PLAN_FORM, *parts, plan.ordered, _form(plan.exchanges)])
+    return hashlib.sha256(form).hexdigest()[:16]
 
 
 def fingerprint(nodes: Iterable[Node], buckets: int) -> str:
@@ -64,8 +77,8 @@ def text_form(exprs: Iterable[Expr]) -> bytes:
 @lru_cache(maxsize=256)
 def step_digests(plan: QueryPlan) -> tuple[str, ...]:
     """For each step 16 hexadecimal digits, the same in every process, that name its plan and, recursively, what feeds
-    it. Steps of one stage with equal digests give the same rows. Estimates and limits are left out: they change no row,
-    and state can be carried on whatever they are."""
+    it. Steps of one stage with equal digests give the same rows. Estimates and limits are left out, because they change
+    no row and state stays valid when they change."""
     found: list[str] = []
     for step in plan.steps:
         form = canonical([_STEP_FORM, _form(step.plan), *_fed(plan, step, found)])
@@ -75,8 +88,8 @@ def step_digests(plan: QueryPlan) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def share_names(plan: QueryPlan) -> tuple[str | None, ...]:
-    """For each step that is an inner join of two inputs the name of what it could share: equal for joins of the same
-    inputs on the same equalities, whatever their windows are and their rows show."""
+    """For each step that is an inner join of two inputs, the name of what it could share; None for other steps. Joins
+    of the same inputs on the same equalities have equal names; windows and shown columns do not matter."""
     digests = step_digests(plan)
     found: list[str | None] = []
     for step in plan.steps:
@@ -106,7 +119,8 @@ def _fed(plan: QueryPlan, step: Step, digests: Sequence[str]) -> tuple[Json, Jso
 
 
 def _form(part: object) -> Json:
-    """Any part of a plan."""
+    """Any part of a plan. The order of a class's fields does not count, nor a field that has its default: a later
+    version may add one."""
     if isinstance(part, Expr):
         return _expr(part)
     if part is None or isinstance(part, bool | int | str):
@@ -117,8 +131,10 @@ def _form(part: object) -> Json:
         return [_form(item) for item in part]
     if not is_dataclass(part):
         raise TypeError(f"{type(part).__name__} has no canonical form")
-    values = (_form(getattr(part, item.name)) for item in fields(part) if item.metadata != SHAPES_NO_ROW)
-    return [type(part).__name__, *values]
+    values = {item.name: getattr(part, item.name) for item in fields(part) if item.metadata != SHAPES_NO_ROW}
+    defaults = {item.name: item.default for item in fields(part) if item.default is not MISSING}
+    told = {name: _form(value) for name, value in values.items() if name not in defaults or value != defaults[name]}
+    return [type(part).__name__, told]
 
 
 def _node(node: Node) -> Json:

@@ -24,7 +24,7 @@ class Halves:
 
 
 def without_idle_texts(halves: Halves) -> Halves:
-    """The same halves, without the query's table of texts if they use no text: the stage must not depend on it."""
+    """The same halves, without the query's table of texts if they use no text: it must not change the stage."""
     return halves if _mentions_text(halves) else _without_texts(halves)
 
 

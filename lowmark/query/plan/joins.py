@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 SHAPES_NO_ROW = {"shapes_no_row": True}
-"""Metadata of a plan's field on which no row depends: estimates, hints and texts for people. Steps that differ in it
-alone are one step."""
+"""Metadata of a plan's field on which no row depends: estimates, hints and texts for people. Steps that differ only
+in such fields are one step."""
 
 AT = "at"
 """In expressions of a join: the attribute of an input's window."""
@@ -67,8 +67,8 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The order in which a new row of one input meets the other inputs. With it, as estimates, how many combinations
-    there are after each of them, and how many in total in the most expensive order."""
+    """The order in which a new row of one input meets the other inputs. With estimates: the number of combinations
+    after each of them, and in total in the most expensive order."""
 
     order: tuple[int, ...]
     meets: tuple[float, ...]
@@ -77,14 +77,14 @@ class Probe:
 
 
 DEFAULT_GAIN = 0.3
-"""FILTER from the load on at which it answers about a quarter sooner (α / (1 + α), section 6)."""
+"""ADAPTIVE uses FILTER from this load on, at which results come about a quarter sooner (α / (1 + α), section 6)."""
 
 
 class Release(Enum):
-    """When rows meet their partners. Rows come out in the same order of time whatever it is."""
+    """When rows meet their partners. The order in which rows come out is the same for all."""
 
-    SYNC = "sync"  # Sync-Filter: when all inputs have passed them; nothing is kept but rows of the inputs
-    FILTER = "filter"  # Filter-Order: at once; what they give is kept until all inputs have passed it
+    SYNC = "sync"  # Sync-Filter: when all inputs have passed them; only rows of the inputs are kept
+    FILTER = "filter"  # Filter-Order: at once; results are kept until all inputs have passed them
     ADAPTIVE = "adaptive"  # SYNC while it costs little time, else FILTER
 
 
@@ -99,23 +99,23 @@ class Scheduling(Enum):
 
 
 class Algorithm(Enum):
-    """How an inner join finds its rows. No algorithm changes one."""
+    """How an inner join finds its rows. The rows are the same for all."""
 
-    OA = "oa"  # a row meets what is there when it comes, and is kept for as long as its window asks (Li 7.1)
-    OBLIVIOUS = "oblivious"  # without windows: a row is kept for as long as the data asks (Wu)
+    OA = "oa"  # a row meets the kept rows when it comes, and is kept until its window has passed (Li 7.1)
+    OBLIVIOUS = "oblivious"  # without windows: a row is kept as long as the data require (Wu)
     PUNCTUATED = "punctuated"  # a row is kept until its window has passed, or its values will not come again (Ding)
 
 
 @dataclass(frozen=True, slots=True)
 class Oblivious:
-    """How a window-oblivious join runs. `scrambling`: of each input, how many rows late a row may come; None: it is to
-    be found; () of all."""
+    """How a window-oblivious join runs. `scrambling`: how many rows late a row of each input may come; None: measured
+    while it runs; (): measured for all inputs."""
 
     memory: Memory = Memory.FRONTIER
     scrambling: tuple[int | None, ...] = ()
-    buffer: Buffering | None = None  # how rows wait before they come into the join; None: as the bound asks for
+    buffer: Buffering | None = None  # how rows wait before they enter the join; None: the bound decides
     bound: int | None = field(default=None, metadata=SHAPES_NO_ROW)  # bytes of its rows in a bucket; None: no bound
-    disk: int = field(default=DEFAULT_JOINS.disk, metadata=SHAPES_NO_ROW)  # bytes of its process' file
+    disk: int = field(default=DEFAULT_JOINS.disk, metadata=SHAPES_NO_ROW)  # bytes of the process's file
     asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
     chosen: bool = field(default=False, metadata=SHAPES_NO_ROW)  # whether a hint says what is kept
 
@@ -127,9 +127,10 @@ class Oblivious:
 
 @dataclass(frozen=True, slots=True)
 class Punctuated:
-    """How a join uses promises about values. `promising`: the inputs that promise values of the columns that must be
-    equal."""
+    """How a join uses promises about values. `by`: the equalities whose columns are promised together; () are all.
+    `promising`: the inputs that promise them."""
 
+    by: tuple[int, ...] = ()
     promising: tuple[int, ...] = field(default=(), metadata=SHAPES_NO_ROW)
     asked: bool = field(default=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
 
@@ -148,8 +149,8 @@ class InOrder:
             raise ValueError(f"a gain is from 0 up to 1, not {self.gain:g}")
 
     def load(self, sizes: Sequence[int], rates: Sequence[float]) -> float:
-        """c·|w|·λ1·λ2 (eq. 1), by the window in ns and the rows a second of each input; of more than two inputs, of the
-        two that bring most."""
+        """c·|w|·λ1·λ2 (eq. 1), from the window in ns and the rows a second of each input, or of the two inputs that
+        bring most."""
         seconds = sum(sizes) / len(sizes) / 1e9
         *_, one, other = sorted(rates)
         return self.cost_ns / 1e9 * seconds * one * other
@@ -170,7 +171,7 @@ class JoinInput:
     progress: tuple[Named, ...]  # columns of the output that progress with the attribute: non-decreasing over Field(AT)
     rate: float | None = field(default=None, repr=False, metadata=SHAPES_NO_ROW)  # expected rows a second
     needs: tuple[str, ...] = field(default=(), repr=False, metadata=SHAPES_NO_ROW)
-    """Inputs of unknown rate, without which `rate` is unknown."""
+    """Inputs whose unknown rates make `rate` unknown."""
     estimated: bool = field(default=False, repr=False, metadata=SHAPES_NO_ROW)
     """Whether the rate is computed from earlier joins."""
     prefix: str = field(default="", repr=False, metadata=SHAPES_NO_ROW)
@@ -187,8 +188,8 @@ class Join:
     pass `where`. With two inputs, `kind` may ask for another result; columns without a value are then null, and those
     of the second input of a semi or anti join always are.
 
-    The expected rates and `probes`, which follow from them, are not part of a plan's text: state can be carried on
-    whatever they are."""
+    The expected rates, and the `probes` that follow from them, are not part of a plan's text: state stays valid when
+    they change."""
 
     inputs: tuple[JoinInput, ...]
     tumbling: bool
@@ -197,17 +198,26 @@ class Join:
     output: Schema
     kind: JoinKind = JoinKind.INNER  # any other kind has two inputs
     windowless: bool = False
-    """The text names no windows: those of the inputs follow from an equality of times, which `equal` has, too."""
+    """The text names no windows: they follow from an equality of times, which is in `equal` too."""
     oblivious: Oblivious | None = None
     punctuated: Punctuated | None = None
     probes: tuple[Probe, ...] = field(kw_only=True, repr=False, metadata=SHAPES_NO_ROW)  # for a new row of each input
-    extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names, in the output, say what they are
+    extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names in the output tell which
     in_order: InOrder | None = None  # of an inner join, if its rows come out in order of time
-    scheduling: Scheduling | None = field(default=None, metadata=SHAPES_NO_ROW)  # as a hint asks for it
+    scheduling: Scheduling | None = field(default=None, metadata=SHAPES_NO_ROW)  # what a hint asks for
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The columns of an input that must equal columns of others."""
         return tuple(name for columns in self.equal if (name := columns[port]) is not None)
+
+    @property
+    def promised_keys(self) -> tuple[tuple[str, ...], ...]:
+        """For each input, the columns whose promises of values the join uses."""
+        chosen = self.punctuated.by if self.punctuated is not None and self.punctuated.by else range(len(self.equal))
+        return tuple(
+            tuple(name for number in chosen if (name := self.equal[number][port]) is not None)
+            for port in range(len(self.inputs))
+        )
 
     def tied(self, met: Sequence[int], port: int) -> list[tuple[str, int, str]]:
         """A port's columns that must equal a column of a port met before, each with that port and its column."""

@@ -24,10 +24,10 @@ from lowmark.wire.records.partials import PANE, TUPLES
 from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
-    "AT", "Aggregate", "AggregateCall", "Closing", "Counted", "Exchange", "Exchanges", "Extreme", "Finish", "Fold",
-    "FoldOp", "Gather", "Join", "JoinInput", "MakesWindows", "Node", "NodeInput", "NodeView", "Number", "Order", "Pane",
-    "Probe", "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step", "StepInput", "StepPlan",
-    "Total", "Totals", "has_every_row", "keeping",
+    "AT", "Aggregate", "AggregateCall", "ClosePromises", "Counted", "Exchange", "Exchanges", "Extreme", "Finish",
+    "Fold", "FoldOp", "Gather", "Join", "JoinInput", "MakesWindows", "Node", "NodeInput", "NodeView", "Number",
+    "Order", "Pane", "Probe", "QueryPlan", "Reduce", "Reduction", "Send", "SlideByTuple", "Stage", "Step",
+    "StepInput", "StepPlan", "Total", "Totals", "has_every_row", "keeping",
 ]  # fmt: skip
 
 
@@ -80,7 +80,7 @@ class Reduction:
 
     @property
     def checked(self) -> bool:
-        """Whether an overflow can lose something."""
+        """Whether an overflow can make a value lost."""
         return any(map(is_checked, (*self.exprs, *(() if self.where is None else (self.where,)))))
 
     @property
@@ -101,18 +101,19 @@ T = TypeVar("T", int, npt.NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class ClosePromises:
     """The promises that a source makes about the rows of a node when a connection has closed (`closings`)."""
 
-    columns: tuple[str, ...]  # of the node's rows, which show
-    fields: tuple[str, ...]  # these fields of packets: a connection, or one direction of it
+    columns: tuple[str, ...]  # of the node's rows
+    fields: tuple[str, ...]  # fields of packets in these columns: a connection, or one direction of it
     linger_ns: int  # from the closing packet to the promise, by the data's time
-    size_ns: int  # of the windows that hold the node's rows,
+    size_ns: int  # of the windows that hold the node's rows, like slide and origin
     slide_ns: int
     origin_ns: int
+    where: Expr | None = None  # condition on packets of connections that the node may have rows of; None: all
 
     def until(self, closed_ns: T) -> T:
-        """Where the last window that holds this time ends: the promise is about rows before."""
+        """The end of the last window that holds this time. The promise is about rows before it."""
         return (closed_ns - self.origin_ns + self.size_ns) // self.slide_ns * self.slide_ns + self.origin_ns
 
 
@@ -124,7 +125,7 @@ class Node:
     streams: tuple[str, ...]
     reduction: Reduction
     bucket_by: tuple[str, ...]  # keys whose hash chooses the bucket; of equal kinds where rows of several nodes meet
-    closing: Closing | None = None  # None: its sources promise time alone
+    closing: ClosePromises | None = None  # None: its sources promise time alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Aggregate:
     at_once: bool = False
     """Without windows, if rows show nothing but keys: a group's row is emitted at its first tuple."""
     closes: tuple[str, ...] = ()
-    """Keys: a group whose values of them are promised for its whole window leaves before the window closes."""
+    """Keys: a group whose values of them are promised for its whole window is emitted before the window closes."""
     strategy: Strategy = Strategy.PANED  # for sliding windows; others have only this one. State depends on it
     asked: Strategy = field(default=Strategy.AUTO, repr=False, metadata=SHAPES_NO_ROW)  # by a hint in the query's text
 
@@ -273,7 +274,7 @@ class Counted:
     slides: SlideByTuple | None = None
     expire: int | None = None
     """In panes: a partition starts anew if no tuple came for longer than this, measured by the latest panes. Its
-    windows over rows close as at the end of the input. Slide-by-tuple: panes of `at`. None: it counts for ever."""
+    windows over rows close as at the end of the input. Slide-by-tuple: panes of `at`. None: never."""
 
 
 MakesWindows = Aggregate | Gather | Totals
@@ -319,7 +320,7 @@ class QueryPlan:
     strategy: Strategy = Strategy.AUTO  # as asked for; each step has its own
     rates: Rates = DEFAULT_RATES
     exchanges: Exchanges | None = None  # between the buckets of the stage, if keys of steps differ
-    limits: Limits = DEFAULT_LIMITS  # not part of the state's identity: they can be raised, and the state carried on
+    limits: Limits = DEFAULT_LIMITS  # not part of the state's identity: state stays valid when they are raised
     limit: int | None = None  # the query ends after this many rows; None: with its streams
     views: tuple[NodeView, ...] = ()  # of nodes shared with queries of other aggregates; other nodes are read whole
 

@@ -8,17 +8,13 @@ from dataclasses import replace
 from lowmark.query.bind.keys import free_name
 from lowmark.query.bind.relations import ROW_NUM, Arm, Grouped, Joined, Packets, Relation, readers_first
 from lowmark.query.bind.windows import GRANULE
-from lowmark.query.expr.expressions import Expr, Field, Named
+from lowmark.query.expr.expressions import Expr, Field, Named, fields
 from lowmark.query.expr.simplify import conjoin
 from lowmark.query.optimize.join_statistics import JoinRates
 from lowmark.query.optimize.partitioning import LANDMARK, bound_to_no_time, moves_at_end, places, reasons_for_one
 from lowmark.query.optimize.stream_statistics import Expected
 from lowmark.query.parse.size_limits import placed
-from lowmark.query.plan.builder import Input, PlanBuilder, shared
-from lowmark.query.plan.columns import itself, itself_of, schema_of, typed
-from lowmark.query.plan.exchange_steps import end_pane, finished
 from lowmark.query.plan.halves import Halves, expressions_of
-from lowmark.query.plan.join_steps import JoinPlan, Sent, plan_join
 from lowmark.query.plan.nodes import (
     Aggregate,
     Finish,
@@ -30,15 +26,28 @@ from lowmark.query.plan.nodes import (
     Reduction,
     StepInput,
 )  # fmt: skip
-from lowmark.query.plan.reads import Reads, is_above
-from lowmark.query.plan.row_window_steps import Builder, counted, counted_reads
-from lowmark.query.plan.stream_order import plan_order
+from lowmark.query.plan.steps.builder import Input, PlanBuilder, shared
+from lowmark.query.plan.steps.columns import itself, itself_of, schema_of, typed
+from lowmark.query.plan.steps.exchange import end_pane, finished
+from lowmark.query.plan.steps.join import JoinPlan, Sent, plan_join
+from lowmark.query.plan.steps.reads import Reads, is_above
+from lowmark.query.plan.steps.row_windows import Builder, counted, counted_reads
+from lowmark.query.plan.steps.stream_order import (
+    arrives_in_order,
+    by_window_end,
+    order_columns,
+    plan_order,
+    sorted_windows,
+)
 from lowmark.query.plan.unions import common_window
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.partials import PANE, TUPLES
 from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = ["Halves", "plan_query"]
+
+_FIRST = ".order0"
+"""The value of an arm that an order over the stream compares first."""
 
 
 def plan_query(
@@ -80,7 +89,7 @@ class _Split:
         rates = JoinRates(self._expected)
         for arm in self._relation.arms:
             answered = [expr for name, expr in arm.values.items() if self._is_answered(name)]
-            if is_above(arm, answered):
+            if is_above(arm, answered) or (self._relation.order and ROW_NUM in fields(arm.values[_FIRST])):
                 self._reads.add(arm, answered)
         for base in readers_first(self._relation):
             with placed(base.span):
@@ -110,7 +119,11 @@ class _Split:
     def halves(self) -> Halves:
         arms = self._relation.arms
         window = common_window(arms)
-        if len(arms) == 1 and isinstance(arms[0].base, Grouped):
+        if self._relation.order and not (
+            window and window.kind is not WindowKind.NONE and by_window_end(self._relation)
+        ):
+            window = None
+        if len(arms) == 1 and isinstance(arms[0].base, Grouped) and not self._relation.order:
             self._answer_of_groups(arms[0], arms[0].base)
         elif window is not None:
             self._union(window)
@@ -133,10 +146,12 @@ class _Split:
     def _selection(self) -> None:
         """Rows of packets or pairs, selected; also of groups that a union combines with other rows."""
         columns = self._relation.columns
-        if self._relation.order:
+        order = self._relation.order
+        if order and not arrives_in_order(self._relation):
             plan_order(self._relation, self._strings, self._made, self._reduced)
             return
-        above = [arm for arm in self._relation.arms if is_above(arm, _values(arm, columns))]
+        by = [arm.values[_FIRST] for arm in self._relation.arms if order]
+        above = [arm for arm in self._relation.arms if is_above(arm, (*_values(arm, columns), *by))]
         if not above:
             self._unnumbered(self._relation.arms, columns)
             return
@@ -168,14 +183,19 @@ class _Split:
 
     def _union(self, window: Window) -> None:
         """Streams with the same windows: the rows of a window are emitted when all members have closed it."""
-        columns = self._relation.columns
+        relation = self._relation
+        columns = (*relation.columns, *order_columns(relation))
+        of = (*relation.names, *(item.expr.name for item in relation.order if isinstance(item.expr, Field)))
         inputs = []
-        for arm in self._relation.arms:
+        for arm in relation.arms:
             source, schema = self._rows(arm)
-            named = typed(tuple(Named(column.name, arm.values[column.name]) for column in columns), columns)
+            values = (Named(column.name, arm.values[name]) for column, name in zip(columns, of, strict=True))
+            named = typed(tuple(values), columns)
             rows = Reduction(arm.where, end_pane(window), named, (), (), False, self._strings)
             inputs.append(self._made.step(Reduce(schema, rows), [source]))
-        self._made.step(Gather(rows.schema, window, Schema(columns, self._strings)), inputs)
+        gathered = self._made.step(Gather(rows.schema, window, Schema(columns, self._strings)), inputs)
+        if relation.order:
+            sorted_windows(relation, self._strings, self._made, gathered)
 
     def _answer_of_groups(self, arm: Arm, base: Grouped) -> None:
         columns = tuple(Named(column.name, arm.values[column.name]) for column in self._relation.columns)

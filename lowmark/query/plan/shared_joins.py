@@ -1,5 +1,5 @@
-"""One join for several queries that join the same inputs on the same condition over windows of their own (Hammad
-2003): what it answers, and the order in which it works."""
+"""One join for several queries that join the same inputs on the same condition over different windows (Hammad 2003):
+the joins that it replaces, and the order in which it works."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEDULES = (Scheduling.LWO, Scheduling.SWF, Scheduling.MQT)
 
 _LEAST = 3
 _WORTH = 2.0
-"""So many joins, and all their windows together in lengths of the largest one, from which on one join is worth it: a
-row has more beside it than in a join of one window (`python -m bench.shared_joins saved`)."""
+"""One shared join replaces at least `_LEAST` joins, if all their windows together are at least `_WORTH` times the
+largest: each of its rows takes more memory than in a join of one window (`python -m bench.shared_joins saved`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SharedJoin:
     Each window lies inside the next (`nested`), so the rows of the last join contain those of the others."""
 
     joins: tuple[Join, ...]
-    readers: tuple[int, ...]  # of each join, the queries that read it
+    readers: tuple[int, ...]  # for each join, the number of queries that read it
     scheduling: Scheduling = Scheduling.MQT
 
     def __post_init__(self) -> None:
@@ -68,18 +68,17 @@ def width(plan: Join) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Joins that run as one. `members`: the digests of their steps, in the order of `plan.joins`. Its state is that of
-    the last one, which has the largest window: it is the same with whatever joins beside it, and alone."""
+    """Joins that run as one. `members`: the digests of their steps, in the order of `plan.joins`. The last one, with
+    the largest window, names the state."""
 
     plan: SharedJoin
     members: tuple[str, ...]
-    queries: tuple[tuple[str, ...], ...]  # that read each
+    queries: tuple[tuple[str, ...], ...]  # the queries that read each join
 
 
 def shares(plans: Sequence[QueryPlan]) -> tuple[Share, ...]:
     """The joins of queries of one stage that run as one: inner joins of the same two inputs on the same equalities,
-    each of whose windows lies inside the next larger one, where that is worth it or a hint asks for it, and none is
-    against it."""
+    whose windows lie inside each other. Sharing must pay, or a hint must ask for it; a hint can also exclude a join."""
     joins: dict[str, Join] = {}  # by digest
     queries: dict[str, list[str]] = {}
     alike: dict[str, dict[str, None]] = {}  # digests by what they share

@@ -2,8 +2,8 @@
 
 Queries whose stages are equal share them automatically; windows, HAVING, strategies and the selected columns may
 differ. `share` makes one stage also for queries whose aggregates differ: its nodes carry the states of all of them, and
-each query reads its own columns. The *set* of queries decides such a stage. No query is put into one unasked, because
-a query that is added or removed can make it another stage, with another topic.
+each query reads its own columns. The *set* of queries decides such a stage. No query joins one without
+`share`, because adding or removing a query can make it another stage, with another topic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lowmark.wire.rows.schema import MOST_COLUMNS, Column, Kind
 __all__ = ["CannotShare", "share", "unlike"]
 
 _State = tuple[FoldOp, tuple[Expr, ...], tuple[tuple[Kind, bool], ...]]
-"""What a fold keeps, whatever its columns are called."""
+"""What a fold keeps, without the names of its columns."""
 
 
 class CannotShare(Exception):

@@ -37,11 +37,11 @@ def _shown(arm: Arm) -> Window | None:
 
 
 def _in_sequence(base: Grouped) -> bool:
-    """Whether its windows are one sequence: not if there are none, per partition, or where the data decide."""
+    """Whether its windows are one sequence. They are not if each partition has its own, or if tuples decide extents."""
     return base.window.kind in (WindowKind.SLIDING, WindowKind.LANDMARK) and not base.partition
 
 
 def _grid(window: Window) -> tuple[WindowKind, Kind, int, int, int]:
-    """Equal for windows in which the same number has the same start and end."""
+    """A key that is equal for windows whose equal numbers have the same start and end."""
     axis = window.axis
     return window.kind, axis.kind, axis.origin, window.size * axis.unit, window.slide * axis.unit

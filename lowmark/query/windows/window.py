@@ -68,6 +68,11 @@ class Window:
     def end(self, window: int) -> int:
         return self.axis.value((window + 1) * self.slide)
 
+    def first_after(self, bound: int) -> int:
+        """The first window that ends after this value of the attribute; of windows over time, whose ends do not depend
+        on data."""
+        return (bound - self.end(0)) // (self.end(1) - self.end(0)) + 1
+
     def ending_at(self, end: int) -> int:
         """The window whose `window_end` is `end`."""
         if self.kind is WindowKind.SLIDE_BY_TUPLE:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from lowmark.wire.kafka.repeated_messages import Seldom, Unheard
 from lowmark.wire.kafka.settings import (
+    TRANSACTION_TIMEOUT_MS,
     KafkaSettings,
     KafkaSettingsError,
     Options,
@@ -43,7 +44,7 @@ _ANSWER_WITHIN_S = 10.0
 _FIRST_ANSWER_WITHIN_S = 6.0  # a command that gets no answer says so within ten seconds, including its own start
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-"""Errors of a producer whose transactional id another process uses now."""
+"""Errors of a producer after another process has taken over its transactional id."""
 
 _UNAVAILABLE = {
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -84,13 +85,13 @@ _PASSING = {
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether the same call may succeed a moment later. A group's coordinator is chosen when it is first asked for, and
-    moves when a broker goes."""
+    """Whether the same call may succeed a moment later. For example, a group's coordinator is chosen at the first
+    request, and moves when its broker stops."""
     return error.retriable() or error.code() in _PASSING
 
 
 def translate(error: KafkaError, settings: KafkaSettings | None = None) -> KafkaProblem:
-    """Translate librdkafka's error to one of ours. `settings`: of the client that met it, if they are known."""
+    """Translate librdkafka's error to one of ours. `settings`: those of the client that reported it, if known."""
     where = "Kafka" if settings is None else f"Kafka at {settings.bootstrap} ({settings.security.value})"
     return _problem(error, where)
 
@@ -98,9 +99,10 @@ def translate(error: KafkaError, settings: KafkaSettings | None = None) -> Kafka
 _LACKING = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "This user lacks a right to a topic: `lowmark check` names both.",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "This user lacks a right to a consumer group: the job READ on "
-    "lowmark.v1.job.NAME, everybody DESCRIBE on those that begin with lowmark-.",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "This user may not WRITE with the job's transactional id, "
-    "lowmark.v1.job.NAME.",
+    "those that begin with lowmark.v1.job.NAME. or lowmark.v1.query., everybody DESCRIBE on those that begin with "
+    "lowmark-.",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "This user may not WRITE with the job's transactional ids, "
+    "which begin with lowmark.v1.job.NAME. or lowmark.v1.query.",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "This user lacks a right to the cluster, mostly CREATE of topics.",
 }
 
@@ -152,10 +154,11 @@ def gapless_producer(settings: KafkaSettings, linger_ms: int = 5, on_problem: On
 
 
 def transactional_producer(
-    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = log_problem
-) -> Producer:
+    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, on_problem: OnProblem = log_problem,
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+) -> Producer:  # fmt: skip
     """A producer of transactions. The caller calls `init_transactions`, which fences the predecessor."""
-    options = transactional_options(settings, transactional_id, linger_ms)
+    options = transactional_options(settings, transactional_id, linger_ms, timeout_ms)
     return _made(Producer, options | {"topic.metadata.propagation.max.ms": _MISSING_AFTER_MS}, settings, on_problem)
 
 
@@ -163,9 +166,9 @@ def consumer(
     settings: KafkaSettings, group: str, reset: str = "earliest", on_problem: OnProblem = log_problem,
     tell_ends: bool = False, stable: bool = True,
 ) -> Consumer:  # fmt: skip
-    """A read_committed consumer that commits only when told to. With `tell_ends` it reports when a partition has no
-    more records for now (_PARTITION_EOF), and quickly: brokers answer half a second late otherwise. Without `stable` it
-    asks for a group's offsets as they are before transactions that have not ended, and does not wait for these."""
+    """A read_committed consumer that commits only on request. With `tell_ends` it reports at once when a partition has
+    no more records for now (_PARTITION_EOF); by default brokers hold an empty answer for half a second. Without
+    `stable` it reads a group's offsets without waiting for open transactions, and so without their offsets."""
     ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
     options = consumer_options(settings, group, reset) | (ends if tell_ends else {})
     if not stable:
@@ -194,21 +197,22 @@ C = TypeVar("C")
 def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, on_problem: OnProblem) -> C:
     try:
         return client(_reporting(options, settings, on_problem), logger=_LOG)
-    except KafkaException as error:  # mostly a file that is no certificate
+    except KafkaException as error:  # usually a file that is not a certificate
         raise KafkaSettingsError(f"Kafka's client does not accept the settings: {error.args[0].str()}") from None
 
 
 def unasked_admin(settings: KafkaSettings, on_problem: OnProblem) -> AdminClient:
-    """A client for topics and the cluster. It connects in the background; its `poll` calls `on_problem`. It creates no
-    topic by asking for it."""
+    """A client for topics and the cluster. It connects in the background; its `poll` calls `on_problem`. Asking for a
+    topic does not create it."""
     return _made(AdminClient, settings.librdkafka() | {"allow.auto.create.topics": False}, settings, on_problem)
 
 
 def admin(
     settings: KafkaSettings, timeout_s: float = _FIRST_ANSWER_WITHIN_S, waiting: OnProblem | None = None
 ) -> AdminClient:  # fmt: skip
-    """A client for topics, once a broker has answered it; else KafkaUnavailable or KafkaRefused. With `waiting` it
-    waits and raises only KafkaRefused; it calls `waiting` every few seconds with the reason."""
+    """A client for topics that a broker has answered; raises KafkaUnavailable or KafkaRefused after `timeout_s`. With
+    `waiting` it tries until a broker answers, passes the reason to `waiting` every few seconds, and raises only
+    KafkaRefused."""
     problems: list[KafkaProblem] = []
     client = unasked_admin(settings, problems.append)
     until, step_s = time.monotonic() + timeout_s, 1.0  # short at first: signals are handled after each step
@@ -216,7 +220,7 @@ def admin(
         try:
             client.list_topics(timeout=step_s if waiting else min(step_s, max(0.1, until - time.monotonic())))
         except KafkaException as error:
-            client.poll(0)  # brings the problems that occurred during the wait
+            client.poll(0)  # collects problems that occurred during the wait
             refused = [problem for problem in problems if isinstance(problem, KafkaRefused)]
             problem = (refused or problems or [translate(error.args[0], settings)])[0]
         else:
@@ -274,7 +278,7 @@ def _has_leaders(topic: TopicMetadata) -> bool:
 
 
 def topic_ids(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
-    """The ids of existing topics: they differ if a topic was deleted and created again with the same name."""
+    """The ids of existing topics. A topic that is deleted and created again gets another id."""
     if not names:
         return {}
     answers = client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
@@ -300,7 +304,7 @@ def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: fl
         try:
             answer.result()
         except KafkaException as error:
-            # Another process may have created it in the meantime: then it is checked like any other.
+            # If another process has just created it, it is checked like any existing topic.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 there = f"refused ({error.args[0].str()})"
                 problems.append(TopicProblem(name, "its creation", there, "a new topic"))
@@ -315,7 +319,7 @@ def delete_topics(client: AdminClient, names: Sequence[str], timeout_s: float = 
         try:
             answer.result()
         except KafkaException as error:
-            if error.args[0].code() not in _UNKNOWN:  # another process has deleted it meanwhile
+            if error.args[0].code() not in _UNKNOWN:  # another process has just deleted it
                 refused[name] = error.args[0].str()
     return refused
 

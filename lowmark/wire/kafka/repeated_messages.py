@@ -15,7 +15,7 @@ _MOST = 1000
 
 
 class Seldom(logging.Filter):
-    """Passes a message; messages that differ from it only in numbers pass again only after a minute."""
+    """Passes a message once a minute. Messages that differ only in numbers count as the same message."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -33,15 +33,15 @@ class Seldom(logging.Filter):
 
 
 _OF_CONNECTIONS = frozenset({"FAIL", "ERROR", "REQTMOUT", "GETPID", "METADATAUPDATE", "COORD", "CONNECT"})
-"""Facilities of the client's log about failing connections, which it also reports as problems, and about requests that
-it repeats by itself."""
+"""Log facilities of the client for failing connections, which it also reports as problems, and for requests that it
+repeats by itself."""
 
 _ON_PURPOSE = "enable.gapless.guarantee is experimental"
 
 
 class Unheard(logging.Filter):
-    """Drops the messages of Kafka's client about its connections, and its warning at each start about an option that is
-    set on purpose."""
+    """Drops log messages of Kafka's client about its connections, and its warning about an option that lowmark sets on
+    purpose."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

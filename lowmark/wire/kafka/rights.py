@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -15,17 +15,18 @@ from lowmark.wire.kafka.topics import TopicSettings
 __all__ = ["TopicRights", "missing_rights", "refused_creations"]
 
 TopicRights = Mapping[str, frozenset[str]]
-"""By topic, the operations needed on it, with Kafka's names: READ, WRITE …"""
+"""The operations needed on each topic, with Kafka's names: READ, WRITE …"""
 
 _ANSWER_WITHIN_S = 30.0
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 _PAUSE_S = 0.1
 
 
-def missing_rights(client: AdminClient, topics: TopicRights, group: str | None = None) -> list[str]:
-    """What this user may not do with existing topics, and with a consumer group's offsets; one line each.
+def missing_rights(client: AdminClient, topics: TopicRights, groups: Sequence[str] = ()) -> list[str]:
+    """What this user may not do with existing topics, and with the offsets of consumer groups; one line each. `groups`:
+    what their names begin with.
 
-    The right to a transactional id cannot be asked for: Kafka reveals it only when a transaction begins.
+    The right to a transactional id is not checked: Kafka reveals it only when a transaction begins.
     """
     problems = []
     described = client.describe_topics(
@@ -34,14 +35,14 @@ def missing_rights(client: AdminClient, topics: TopicRights, group: str | None =
     for topic, wanted in topics.items():
         if problem := _problem(f"topic {topic}", wanted, described[topic]):
             problems.append(problem)
-    if group is not None:
-        problem = _problem(f"consumer group {group}", frozenset({"READ"}), _described(client, group))
+    for group in groups:
+        problem = _problem(f"consumer groups {group}…", frozenset({"READ"}), _described(client, f"{group}any"))
         problems += [problem] if problem else []
     return problems
 
 
 def _described(client: AdminClient, group: str) -> Future[object]:
-    """Describe the group; asks again while the broker is only just becoming the group's coordinator."""
+    """Describe the group; ask again while the broker is still becoming the group's coordinator."""
     deadline = time.monotonic() + _ANSWER_WITHIN_S
     while True:
         answer: Future[object] = client.describe_consumer_groups(
@@ -58,7 +59,7 @@ def _problem(what: str, wanted: frozenset[str], answer: Future[object]) -> str |
     try:
         operations = getattr(answer.result(), "authorized_operations", None)
     except KafkaException as error:
-        if error.args[0].code() in _REFUSED:  # it may not even ask
+        if error.args[0].code() in _REFUSED:  # the user may not even describe this
             return _lacks(what, wanted)
         return f"{what}: {error.args[0].str()}"
     allowed = {operation.name for operation in operations or ()}

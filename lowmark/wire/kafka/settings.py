@@ -14,13 +14,13 @@ from pathlib import Path
 from lowmark.wire.kafka.topics import MAX_MESSAGE_BYTES
 
 __all__ = [
-    "KafkaSettings", "KafkaSettingsError", "SaslMechanism", "Secret", "SecurityProtocol", "consumer_options",
-    "producer_options", "spark_options", "transactional_options",
+    "TRANSACTION_TIMEOUT_MS", "KafkaSettings", "KafkaSettingsError", "SaslMechanism", "Secret", "SecurityProtocol",
+    "consumer_options", "producer_options", "spark_options", "transactional_options",
 ]  # fmt: skip
 
 Options = dict[str, str | int | bool]
 
-_TRANSACTION_TIMEOUT_MS = 60_000
+TRANSACTION_TIMEOUT_MS = 60_000
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
@@ -43,7 +43,7 @@ class SaslMechanism(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The place of a secret: a file (a line end after it is not part of it) or an environment variable."""
+    """Where a secret is: a file (without its final line end) or an environment variable."""
 
     file: Path | None = None
     env: str | None = None
@@ -105,7 +105,7 @@ class KafkaSettings:
         return self.security in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     def state_of_files(self) -> tuple[tuple[int, ...], ...]:
-        """Differs after a certificate or a secret was replaced: a client keeps those with which it was made."""
+        """Changes when a certificate or secret file is replaced. A client keeps those that it was made with."""
         secrets = (self.password, self.ssl_key_password)
         files = [self.ssl_ca, self.ssl_client, *(secret.file for secret in secrets if secret is not None)]
         return tuple(_state_of(file) for file in files if file is not None)
@@ -153,7 +153,7 @@ class KafkaSettings:
 def _state_of(file: Path) -> tuple[int, ...]:
     try:
         at = file.stat()
-    except OSError:  # between two files
+    except OSError:  # the file is being replaced
         return ()
     return at.st_ino, at.st_mtime_ns, at.st_size
 
@@ -184,17 +184,19 @@ def producer_options(settings: KafkaSettings, linger_ms: int = 5) -> Options:
     }
 
 
-def transactional_options(settings: KafkaSettings, transactional_id: str, linger_ms: int = 0) -> Options:
+def transactional_options(
+    settings: KafkaSettings, transactional_id: str, linger_ms: int = 0, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+) -> Options:
     """Like `producer_options`, but messages that a transaction cannot deliver in time fail with the transaction."""
     return producer_options(settings, linger_ms) | {
         "transactional.id": transactional_id,
-        "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-        "message.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+        "transaction.timeout.ms": timeout_ms,
+        "message.timeout.ms": timeout_ms,
     }
 
 
 def consumer_options(settings: KafkaSettings, group: str, reset: str = "earliest") -> Options:
-    """Reads committed records only, and commits offsets only when told to. `reset`: earliest, latest or error."""
+    """Reads committed records only, and commits offsets only on request. `reset`: earliest, latest or error."""
     return settings.librdkafka() | {
         "group.id": group,
         "auto.offset.reset": reset,

@@ -39,7 +39,7 @@ class TopicKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`subject`: fingerprint of the stage or exchanges, or name of the query. `prefix`: for shared clusters."""
+    """`subject`: the fingerprint of a stage or of exchanges, or a query's name. `prefix`: for shared clusters."""
 
     kind: TopicKind
     subject: str | None = None
@@ -62,7 +62,7 @@ class Topic:
 
 
 def parse_topic(name: str) -> Topic | None:
-    """The topic of this name; None if it is none of lowmark's."""
+    """The topic with this name; None if it is not one of lowmark's."""
     prefix, root, rest = name.partition(ROOT)
     kind, dot, subject = rest.partition(".")
     try:

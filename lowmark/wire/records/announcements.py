@@ -1,6 +1,6 @@
 """How completions, amendments, corrections and late rows are written and read (`verdicts` defines their meaning).
 
-The generation is in the headers too, as for rows, so that a reader can filter by headers.
+The headers repeat the generation, as for rows, so that a reader can filter without reading values.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _ATTRIBUTE_KINDS = {kind.value: kind for kind in (Kind.TIME, Kind.INT, Kind.DURA
 
 
 def result_headers(kind: RecordKind, generation: int, early: int | None = None) -> tuple[Header, ...]:
-    """The headers of every record on a result topic. `early`: the window of rows that left before it closed. Query and
-    bucket follow from topic and partition: one more header for each row would cost the sink a tenth of its time."""
+    """The headers of every record on a result topic. `early`: the window of rows that were sent before it closed. Query
+    and bucket have no header, because topic and partition imply them and a header takes a tenth of the sink's time."""
     windows = () if early is None else (header("window", early),)
     return headers_of(kind, header("generation", generation), *windows)
 
@@ -112,6 +112,8 @@ def encode_complete(complete: Complete) -> WireRecord:
         value["window_end"] = show(complete.kind, complete.end)
     if complete.open is not None:
         value["open_windows"], value["open_partitions"] = complete.open.windows, complete.open.partitions
+    if complete.checksum is not None:
+        value["checksum"] = complete.checksum
     if complete.missing:
         value["missing"] = complete.missing
     headers = result_headers(RecordKind.COMPLETE, complete.generation)
@@ -153,6 +155,7 @@ def decode_complete(headers: Headers, value: bytes) -> Complete:
         kind=kind,
         open=OpenCount(fields.natural("open_windows"), fields.natural("open_partitions")) if counted else None,
         missing=fields.texts("missing") if fields.has("missing") else (),
+        checksum=fields.natural("checksum") if fields.has("checksum") else None,
     )
     fields.end()
     _check_headers(headers, complete.generation)

@@ -98,7 +98,7 @@ def encode(record: Record) -> WireRecord:
 def decode(
     headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None, schema_of: SchemaOf
 ) -> Record | BadRecord:
-    """Any headers and bytes give a record, or a BadRecord that says why they are none; nothing is raised."""
+    """Decode any headers and bytes to a record, or to a BadRecord with the reason. Never raises."""
     try:
         read = Headers(headers)
         kind = read.kind()

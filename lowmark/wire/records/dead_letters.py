@@ -22,7 +22,7 @@ _REASONS = {reason.value: reason for reason in BadReason}
 class DeadLetter:
     reason: BadReason
     detail: str
-    topic: str  # that it was read from
+    topic: str  # from which it was read
     partition: int
     offset: int
     headers: tuple[Header, ...]
@@ -42,8 +42,7 @@ def bury(
 
 
 def encode_dead_letter(letter: DeadLetter) -> WireRecord:
-    """Encode as JSON, where a byte string is a string of the characters U+0000 to U+00FF with the same numbers: a text
-    stays readable."""
+    """Encode as JSON. Each byte becomes the character U+0000 to U+00FF with the same number, so text stays readable."""
     value: dict[str, Json] = {
         "detail": letter.detail,
         "head": letter.head.decode("latin-1"),

@@ -1,4 +1,4 @@
-"""Canonical JSON, and typed reading of it, for control records and the like.
+"""Canonical JSON, and typed reading of it, for control records and similar ones.
 
 Canonical means sorted keys, no spaces, unescaped UTF-8. Reading is strict: a missing, unknown or ill-typed field is
 refused, so a new field needs a new wire version.
@@ -30,7 +30,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def parse(data: bytes) -> Json:
-    """The JSON value of these bytes, or Refused."""
+    """The JSON value of these bytes; raises Refused if there is none."""
     try:
         value: Json = json.loads(data.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

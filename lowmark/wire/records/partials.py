@@ -26,8 +26,9 @@ from lowmark.wire.rows.compression import Compression
 from lowmark.wire.rows.schema import Schema
 
 __all__ = [
-    "MAX_BATCH_BYTES", "PANE", "TUPLES", "Origin", "PartialBatch", "SchemaOf", "decode_batch", "decode_origin",
-    "encode_batch", "origin_headers", "rows_of_a_batch", "split_batch", "tuples_per_pane",
+    "KEYS_WORD", "MAX_BATCH_BYTES", "PANE", "PANE_WORD", "TUPLES", "TUPLES_WORD", "Origin", "PartialBatch",
+    "SchemaOf", "decode_batch", "decode_origin", "encode_batch", "origin_headers", "rows_of_a_batch", "split_batch",
+    "tuples_per_pane",
 ]  # fmt: skip
 
 PANE = "pane"
@@ -36,20 +37,23 @@ PANE = "pane"
 TUPLES = "tuples"
 """Second column: the number of tuples in the row (selections: 1)."""
 
+PANE_WORD, TUPLES_WORD, KEYS_WORD = 1, 2, 3
+"""Indexes of a row's words: its pane, its number of tuples, and the first of its other columns. Word 0: null mask."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The sender of a record: the sequence numbers of one origin have no gaps in each partition."""
 
     stage: str  # fingerprint of the stage whose output this is
-    source: str  # a capture point, or "bucket-<n>" of an upstream stage
+    source: str  # a capture point, or "bucket-<n>" of an earlier stage
     epoch: int  # offset of the source's registration; for a bucket, the job's generation
     node: str  # the low-level node, or the output port of an operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialBatch:
-    """Rows, possibly of several panes. `late` rows are not covered by promises: they never enter a closed window."""
+    """Rows, possibly of several panes. No promise covers `late` rows, and they never enter a closed window."""
 
     origin: Origin
     sequence: int
@@ -65,17 +69,17 @@ MAX_BATCH_BYTES = 512 * 1024
 """Size limit of a batch's value before compression."""
 
 _MAX_PANES = 8192
-"""Most panes in one batch: their counts fit into the header beside MAX_BATCH_BYTES of rows."""
+"""Most panes in one batch, so that the header has room for their counts beside MAX_BATCH_BYTES of rows."""
 
 _OVERHEAD = 16 * 1024
-"""Bytes for a batch's schema and framing. Its columns take no more bytes than their words."""
+"""Bytes reserved for a batch's schema and framing. Columns take no more bytes than their words."""
 
 _PADDING = 64
 """An Arrow buffer in a stream is padded to at most this many bytes."""
 
 
 def tuples_per_pane(rows: pa.RecordBatch) -> dict[int, int]:
-    """The number of tuples in each pane, in the order of the panes, as the batch's header has it."""
+    """The number of tuples in each pane, in order of panes, for the batch's header."""
     return tuples_by_pane(_integers(rows, PANE), _integers(rows, TUPLES))
 
 
@@ -85,12 +89,12 @@ def _integers(rows: pa.RecordBatch, name: str) -> np.ndarray[tuple[int], np.dtyp
 
 
 def rows_of_a_batch(schema: Schema) -> int:
-    """Number of rows that fit into one record, whatever their content: for numbering batches before they are Arrow."""
+    """Rows that always fit into one record, whatever their content, so that batches are numbered before encoding."""
     return max(1, (MAX_BATCH_BYTES - _OVERHEAD) // (8 * schema.words))
 
 
 def split_batch(rows: pa.RecordBatch, limit: int = MAX_BATCH_BYTES) -> tuple[pa.RecordBatch, ...]:
-    """The rows in order, in slices that each fit into one record: a value of at most `limit` bytes. Split before the
+    """The rows in order, in slices that each fit into one record, whose value has at most `limit` bytes. Call it before
     records are numbered. No rows give no slices."""
     fixed = len(write_rows(rows.slice(0, 0))) + 2 * _PADDING * rows.num_columns
     bits_a_row = sum(1 + field.type.bit_width for field in rows.schema)

@@ -22,8 +22,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`column < below`, or `column in values`. Exactly one is given. `column` is a tuple of two names or more where the
-    values are those of several columns together: it is then no column's name."""
+    """`column < below`, or `column in values`; exactly one is given. If values combine several columns, `column` is
+    the tuple of their names."""
 
     column: str | tuple[str, ...]
     below: int | None = None
@@ -40,7 +40,7 @@ class Bound:
         return (self.column,) if isinstance(self.column, str) else self.column
 
     def renamed(self, names: Mapping[str, str]) -> Bound | None:
-        """The same of columns that are passed on under these names; None if one is not."""
+        """The same bound with columns renamed; None if one of them is not in `names`."""
         if not all(column in names for column in self.columns):
             return None
         named = tuple(names[column] for column in self.columns)
@@ -55,7 +55,7 @@ class Promise:
     last: bool = False
 
     def below(self, column: str) -> int | None:
-        """The value to which this promise alone moves the column's frontier; a joint promise moves none (None)."""
+        """The frontier that this promise gives the column; None if it does not bound this column alone."""
         if self.last:
             return FOREVER
         if len(self.bounds) == 1 and self.bounds[0].column == column:
@@ -71,7 +71,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The content of a granule that the lane has promised, by this promise or (late tuples only) an earlier one."""
+    """The content of a granule that this promise closes, or (late tuples only) that an earlier promise closed."""
 
     granule: int
     here: int  # tuples sent to this partition
@@ -82,13 +82,13 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """The sender's reasons against the granules from `start` up to `stop`, promised or not. Any of them may be
-    affected, so the run is reported as a whole."""
+    """The sender's reasons against all granules from `start` up to `stop`, promised or not. Any of them may be
+    affected, so the whole run is reported."""
 
     start: int
     stop: int
     reasons: tuple[str, ...]
-    partial: bool = False  # for operators' lanes: a window there began before its sources
+    partial: bool = False  # operators' lanes: a window in the run began before its sources
     dropped: int = 0  # frames that the kernel dropped, anywhere in the run
 
 
@@ -115,15 +115,15 @@ class Punctuation:
 
 # In JSON a bound is {"column", "below"}, {"column", "in"} or, of several columns, {"columns", "in"} with an array for
 # each value. An account or a taint is the array of its fields in order, without defaults at the end. Accounts are most
-# of a punctuation: one takes about 24 bytes and 4 µs to write and read. A binary form would save less than half of that
-# time (the object is the rest).
+# of a punctuation: each takes about 24 bytes, and 4 µs to write and read. A binary form would save less than half of
+# that time; the rest is making the object.
 _ENDINGS = {ending.value: ending for ending in Ending}
 _REASONS = frozenset(reason.value for reason in Reason)
 _VALUES_BELOW = 1 << 160  # a Community ID is the widest
 
 
 def encode_punctuation(punctuation: Punctuation) -> WireRecord:
-    """Raises OversizeRecord beyond about 40,000 accounts: a sender promises in steps well below that."""
+    """Raises OversizeRecord beyond about 40,000 accounts. Senders promise in far smaller steps."""
     promise, ledger = punctuation.promise, punctuation.ledger
     value: dict[str, Json] = {
         "accounts": [_account(account) for account in ledger.accounts],

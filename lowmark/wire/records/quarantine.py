@@ -13,7 +13,7 @@ __all__ = ["Quarantine", "decode_quarantine", "encode_quarantine"]
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """By query of the job: why it is quarantined. None: all have been released."""
+    """The reason of each quarantined query of a job. None: all are released."""
 
     job: str
     queries: tuple[tuple[str, str], ...]

@@ -1,6 +1,6 @@
 """A Kafka record as lowmark writes it: a value, and headers that name its kind and its sender.
 
-Decoding never fails: everything in a topic is one of our records, or a `BadRecord` that says why it is none.
+Decoding never fails: everything in a topic is one of our records, or a `BadRecord` with the reason why not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RecordKind(Enum):
 class BadReason(Enum):
     """Why a record is a dead letter: a closed list."""
 
-    FOREIGN = "foreign"  # it has no lowmark headers
+    FOREIGN = "foreign"  # the record has no lowmark headers
     VERSION = "version"  # its wire version is one that this program does not read
     KIND = "kind"  # its kind is unknown, or does not belong on its topic
     HEADER = "header"  # a header is missing, repeated or malformed
@@ -61,7 +61,6 @@ class BadReason(Enum):
     COUNT = "count"  # the count of tuples in its header differs from its rows
     FUTURE = "future"  # its time is too far after the time at which it was appended
     ENDED = "ended"  # its source had said that it sends no more
-    EPOCH = "epoch"  # its source has not registered its epoch
 
 
 @dataclass(frozen=True, slots=True)

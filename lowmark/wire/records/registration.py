@@ -28,7 +28,7 @@ class Registration:
     source: str
     stream: str
     kind: SourceKind
-    run: str | None  # identifies one reading of a finite source
+    run: str | None  # identifies one pass over a finite source
     start_ns: int | None  # ns since 1970: earlier time is not covered; None: covered from the first tuple on (finite)
     disorder: str  # as declared: `ordered`, `within 2 s`, …
     process: str  # host and process id, for a person who looks for it
@@ -46,7 +46,7 @@ class Presence:
 
     source: str
     epoch: int
-    process: str  # that asks or answers
+    process: str  # the one that asks or answers
     state: PresenceState
 
 
@@ -85,7 +85,7 @@ def decode_registration(value: bytes) -> Registration:
 
 
 def encode_presence(presence: Presence) -> WireRecord:
-    """Keyed differently from registrations: compaction must not drop a registration because a presence is newer."""
+    """The key differs from a registration's, so that compaction does not drop a registration for a newer presence."""
     value: dict[str, Json] = {
         "epoch": presence.epoch,
         "process": presence.process,

@@ -33,7 +33,7 @@ _KINDS = {
 """Columns of other kinds are text."""
 
 _MOST_BYTES = 512 * 1024
-"""Approximate size limit of a batch: a record holds twice that."""
+"""Approximate size limit of a batch, half the limit of a record."""
 
 
 class RowFormat(StrEnum):
@@ -45,8 +45,8 @@ class RowFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One row as `text` writes it: a JSON object without a line end. `early`: its window, if it left before this
-    closed."""
+    """One row as `text` writes it: a JSON object without a line end. `early`: its window, if the row was sent before
+    the window closed."""
 
     generation: int
     row: bytes
@@ -55,7 +55,7 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultRowsRecord:
-    """Rows as `shown` gives them. `early`: their window, if they left before it closed."""
+    """Rows as `shown` gives them. `early`: their window, if they were sent before it closed."""
 
     generation: int
     rows: pa.RecordBatch
@@ -109,7 +109,7 @@ def encode_result_row(row: ResultRow) -> WireRecord:
 
 
 def decode_result_row(headers: Headers, value: bytes) -> ResultRow:
-    Fields(parse(value))  # refuses all but an object
+    Fields(parse(value))  # refuses anything but an object
     return ResultRow(headers.natural("generation"), value, _early(headers))
 
 

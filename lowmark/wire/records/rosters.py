@@ -1,8 +1,8 @@
 """Rosters: the sources of a stream that a job's windows wait for, and the control records that change them.
 
-Only the process that rules a job writes control records. It writes each change to every partition of the partials that
-the job reads, and in the same transaction the whole roster to the topic `sources`. Times are values of `ts`: a node
-rules by its first granule that begins at or after them. `NEVER` and `FOREVER` are null on the wire.
+Only the process that rules a job writes control records. In one transaction it writes a change to every partition of
+the partials that the job reads, and the whole roster to the topic `sources`. Times are values of `ts`: a change takes
+effect at a node's first granule that begins at or after its time. `NEVER` and `FOREVER` are null on the wire.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RosterChange:
-    """From `from_ns` on, these are the sources of the stream. `version` counts the changes of a job's stream of any
-    kind: buckets ignore a version that they have seen."""
+    """From `from_ns` on, these are the sources of the stream. `version` counts all changes of a job's stream; buckets
+    ignore a version that they have seen."""
 
     job: str
     stream: str
@@ -59,10 +59,12 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """No query of the job reads the stage any more; its state is dropped."""
+    """No query of the job that it began in this generation, or before, reads the stage any more: its state is
+    dropped."""
 
     job: str
     stage: str
+    generation: int
 
 
 Control = RosterChange | Exclusion | Return | Retirement
@@ -70,7 +72,7 @@ Control = RosterChange | Exclusion | Return | Retirement
 
 @dataclass(frozen=True, slots=True)
 class ListedSource:
-    """A source and the times in which its stream lists it. Nobody waits for it in the runs `excluded`."""
+    """A source, and the times at which its stream lists it. No window waits for it in the intervals `excluded`."""
 
     source: str
     joined: int = NEVER
@@ -80,9 +82,9 @@ class ListedSource:
 
 @dataclass(frozen=True, slots=True)
 class RosterInForce:
-    """The roster of a job's stream after all changes up to `version`. `configured` is the roster in the configuration
-    that it follows. Registrations and requests before the offset `heard` of the topic `sources` are dealt with.
-    Sources in `by_hand` are excluded until a person returns them."""
+    """The roster of a job's stream after all changes up to `version`. `configured` is the configured roster that
+    it follows. It includes all registrations and requests before the offset `heard` of the topic `sources`. Sources in
+    `by_hand` are excluded until a person returns them."""
 
     job: str
     stream: str
@@ -108,7 +110,7 @@ class Request:
     stream: str
     source: str
     action: Action
-    process: str  # that asks: host and process id
+    process: str  # the one that asks: host and process id
 
 
 _ACTIONS = {action.value: action for action in Action}
@@ -117,8 +119,8 @@ _ACTIONS = {action.value: action for action in Action}
 def encode_control(control: Control) -> WireRecord:
     value: dict[str, Json]
     match control:
-        case Retirement(job, stage):
-            kind, value = RecordKind.RETIREMENT, {"job": job, "stage": stage}
+        case Retirement(job, stage, generation):
+            kind, value = RecordKind.RETIREMENT, {"generation": generation, "job": job, "stage": stage}
         case RosterChange(sources=sources):
             kind, value = RecordKind.ROSTER_CHANGE, {**_head(control), "sources": sources}
         case Exclusion(source=source):
@@ -147,7 +149,7 @@ def decode_control(kind: RecordKind, value: bytes) -> Control:
     job = fields.text("job")
     control: Control
     if kind is RecordKind.RETIREMENT:
-        control = Retirement(job, fields.text("stage"))
+        control = Retirement(job, fields.text("stage"), fields.natural("generation"))
     else:
         start = fields.attribute("from", Kind.TIME)
         head = job, fields.text("stream"), fields.natural("version"), NEVER if start is None else start
@@ -226,7 +228,7 @@ def _time(value: Json, open_end: int) -> int:
 
 
 def encode_request(request: Request) -> WireRecord:
-    """Keyed by job, stream and source: the last request about a source stands."""
+    """Keyed by job, stream and source: the last request about a source counts."""
     value: Mapping[str, Json] = {
         "action": request.action.value,
         "job": request.job,
@@ -252,5 +254,5 @@ def decode_request(value: bytes) -> Request:
 
 
 def _key(*parts: str) -> bytes:
-    """Begins with a zero byte, as no key of a registration does."""
+    """The key begins with a zero byte, unlike any key of a registration."""
     return b"\0" + b"\0".join(part.encode() for part in parts)

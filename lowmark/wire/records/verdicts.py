@@ -1,7 +1,7 @@
 """Records on a result topic beside the rows: completions, verdicts, amendments, corrections.
 
-People read their values too, with kcat: times are RFC 3339 if the attribute is a time, and fields have the names of the
-rows' columns. `announcements` defines how they are written."""
+People read them with kcat, so times are RFC 3339 if the attribute is a time, and fields have the names of the rows'
+columns. `announcements` defines how they are written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`exact` if no reason is against it; `partial` if the window began before its sources did."""
+    """`exact` if there is no reason against it; `partial` if the window began before its sources did."""
 
     reasons: frozenset[Reason] = frozenset()
     partial: bool = False
@@ -67,8 +67,8 @@ class WindowSpan:
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """For windows over rows that partitions (PA) number for themselves: how many windows hold a row and are not closed,
-    and how many partitions they belong to."""
+    """For windows over rows that each partition (PA) numbers for itself: the number of windows that hold a row and are
+    not closed, and of the partitions that they belong to."""
 
     windows: int = 0
     partitions: int = 0
@@ -99,17 +99,18 @@ class Complete:
     dropped: int
     late: int
     covered_from_ns: int | None
-    rosters: tuple[tuple[str, int], ...]  # the version of each stream's roster that covers it
+    rosters: tuple[tuple[str, int], ...]  # the version of each stream's roster that applies
     verdict: Verdict
     kind: Kind = Kind.TIME  # of the attribute
-    open: OpenCount | None = None  # in this bucket; None: the query has no such windows
-    missing: tuple[str, ...] = ()  # listed sources that it did not wait for
+    open: OpenCount | None = None  # counts in this bucket; None: the query has no such windows
+    missing: tuple[str, ...] = ()  # listed sources that the windows did not wait for
+    checksum: int | None = None  # of the values of its rows' records (`row_checksums`); None: not on a topic
 
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """New reasons against windows that were completed, or skipped as lying before the first window: each of them is
-    lossy. Without windows: against the rows from `start` up to `end`, values of the completions' attribute."""
+    """New reasons against windows that are complete already, or that lie before the first window: each of them is
+    lossy. In a query without windows: against rows from `start` up to `end`, values of the completions' attribute."""
 
     query: str
     generation: int
@@ -134,9 +135,9 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Changes by late tuples to closed windows, the same in each: a row for each group that they affect, with the
-    group's fields and each aggregate's value over the late tuples alone. `merge` says how it combines with the window's
-    value. All corrections of one window add up."""
+    """What late tuples change in closed windows, the same in each: one row for each affected group, with its fields and
+    each aggregate's value over the late tuples alone. `merge` says how that combines with the window's value. All
+    corrections of one window add up."""
 
     query: str
     generation: int
@@ -156,8 +157,8 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class LateRow:
-    """The result of late tuples of one source and granule, as a row of its own. For a group: its fields and aggregates
-    over these tuples alone, before HAVING. `windows` would have held the tuples; None: a query without windows."""
+    """Late tuples of one source and granule, as a row of their own. A group's row has its fields and its aggregates
+    over these tuples alone, before HAVING. `windows`: those that the tuples missed; None: a query without windows."""
 
     query: str
     generation: int

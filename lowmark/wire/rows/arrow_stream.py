@@ -1,7 +1,7 @@
 """Rows as bytes: one Arrow IPC stream with one record batch.
 
-The stream repeats the schema in each record (one to two kilobytes that compress well), so any Arrow reader can read a
-record alone, and a wrong record can be told from a broken one.
+Each record repeats the schema (one to two kilobytes, which compress well), so that any Arrow reader can read a record
+alone, and a record with another schema differs from a damaged one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _OPTIONS = {
 
 def read_rows(value: bytes, schema: Schema | None, most_bytes: int) -> pa.RecordBatch:
     """The batch in these bytes; it borrows them if they are not compressed. Raises Refused unless it has the schema and
-    kernels may trust its values; schema None: any columns, for rows that no kernel reads. A batch that would unpack to
-    more than `most_bytes` is refused before anything is unpacked."""
+    values that kernels may trust. schema None: accepts any columns, for rows that no kernel reads. A batch that would
+    unpack to more than `most_bytes` is refused before it is unpacked."""
     try:
         _check_size(value, most_bytes)
         with pa.ipc.open_stream(pa.py_buffer(value), options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
-            if schema is not None:  # before reading a batch: its buffers mean nothing with another schema
+            if schema is not None:  # checked first: the batch's buffers mean nothing with another schema
                 check_schema(schema, stream.schema)
             rows = stream.read_next_batch()
             if any(True for _ in stream):
@@ -54,7 +54,7 @@ def read_rows(value: bytes, schema: Schema | None, most_bytes: int) -> pa.Record
 
 
 def _check_size(value: bytes, most_bytes: int) -> None:
-    """Raise Refused if a batch claims more than `most_bytes`, by its rows or by the unpacked size of its buffers."""
+    """Raise Refused if a batch claims more rows, or more unpacked bytes, than fit into `most_bytes`."""
     messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(value))
     if messages.read_next_message().type != "schema":
         raise ValueError("it does not begin with a schema")
@@ -68,16 +68,16 @@ def _check_size(value: bytes, most_bytes: int) -> None:
 
 def _claims(metadata: bytes, body: pa.Buffer) -> tuple[int, int]:
     """The rows of a record batch, and the bytes that its buffers claim to unpack to. `metadata` is the flatbuffer of
-    Arrow's Message, in which each table refers to a table of its fields' places."""
+    Arrow's Message; each table in it points to a table of the positions of its fields."""
 
     def field(table: int, number: int) -> int:
-        """The place of a field; 0 if it is left out."""
+        """The position of a field; 0 if it is absent."""
         places = table - _read("<i", metadata, table)
         place = _read("<H", metadata, places + 4 + 2 * number) if 4 + 2 * number < _read("<H", metadata, places) else 0
         return place and table + place
 
     def behind(place: int) -> int:
-        """The place that a reference points to."""
+        """The position that a reference points to."""
         return place + _read("<I", metadata, place)
 
     batch = behind(field(behind(0), _HEADER))
@@ -91,7 +91,7 @@ def _claims(metadata: bytes, body: pa.Buffer) -> tuple[int, int]:
     ]
     if not field(batch, _COMPRESSION):
         return rows, sum(size for _, size in spans)
-    # A compressed buffer begins with its unpacked length, or with -1 if it was not worth compressing.
+    # A compressed buffer begins with its unpacked length, or with -1 if its content is not compressed.
     content = memoryview(body)
     claimed = [(_read("<q", content, offset), size) for offset, size in spans if size]
     if any(claim < -1 for claim, _ in claimed):

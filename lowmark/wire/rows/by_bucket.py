@@ -15,7 +15,7 @@ from lowmark.wire.rows.words import Words
 __all__ = ["divided", "tuples_by_pane"]
 
 _FEW = 16
-"""Most panes that a batch normally has: up to this many are found by linear search."""
+"""Up to this many panes, as batches normally have, are found by linear search."""
 
 
 def divided(schema: Schema, rows: Words, key: tuple[str, ...], buckets: int) -> Iterator[tuple[int, Words]]:
@@ -42,7 +42,7 @@ def _scatter(
     ends: npt.NDArray[np.int64],
     parted: npt.NDArray[np.uint64],
 ) -> None:
-    """Set `ends` (zeros before) to the ends of each bucket's rows in `parted`."""
+    """Sort rows into `parted`, and set `ends` (zeros at first) to the end of each bucket's rows there."""
     for b in bucket:
         ends[b] += 1
     start = 0
@@ -56,7 +56,7 @@ def _scatter(
 
 
 def tuples_by_pane(panes: npt.NDArray[np.int64], tuples: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The sum for each pane that occurs, in the order of the panes."""
+    """The number of tuples of each pane that occurs, in order of panes."""
     if len(panes) and panes[0] == panes[-1] and (panes == panes[0]).all():
         return {int(panes[0]): int(tuples.sum())}
     distinct, sums = np.empty(_FEW, np.int64), np.empty(_FEW, np.int64)
@@ -76,7 +76,7 @@ def _sum_few(
     distinct: npt.NDArray[np.int64],
     sums: npt.NDArray[np.int64],
 ) -> int:
-    """The number of panes; -1 if there is not enough room for all of them."""
+    """Returns the number of panes; -1 if the outputs have no room for all of them."""
     found = 0
     at = 0
     for i in range(panes.shape[0]):

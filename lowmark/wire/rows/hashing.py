@@ -4,7 +4,7 @@ The canonical bytes are 64-bit little-endian words: the null mask of the key (bi
 each column's words. An address is its version (4 or 6), then the high and the low half of its 128 bits; a Community ID
 is its 160 bits in three words, the high one first; -0.0 is 0.0, and all NaNs are one; a string is the XXH64 of its
 UTF-8 bytes, so that the codes of different dictionaries agree. All hosts and exchanges use this function, and golden
-vectors pin it: changing it changes every stage's fingerprint.
+vectors pin it: a change of it changes every stage's fingerprint.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def key_words(schema: Schema, words: Words, key: tuple[str, ...]) -> Words:
 
 @lru_cache(maxsize=256)
 def _layout(schema: Schema, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """For each word of a key: its place in a row, the bit of its null in the row, and the bit in the key."""
+    """For each word of a key: its index in a row, its null bit in the row, and its null bit in the key."""
     return np.array(
         [
             (schema.offset(name) + word, schema.index(name), position)

@@ -97,7 +97,7 @@ class Schema:
     def _places(self) -> dict[str, tuple[int, int]]:
         """The number and the first word of each column."""
         starts = accumulate((column.kind.words for column in self.columns[:-1]), initial=1)
-        return dict(zip(self.names, enumerate(starts), strict=False))  # without columns there is one start, and no name
+        return dict(zip(self.names, enumerate(starts), strict=False))  # no columns: one start
 
     def select(self, names: tuple[str, ...]) -> Schema:
         return Schema(tuple(self.column(name) for name in names), self.strings)

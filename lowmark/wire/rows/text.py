@@ -35,7 +35,7 @@ _OPS = {
     Kind.STR: kernel.OP_STR,
 }
 
-# The longest text of a value, with quotes; strings and floats are measured instead.
+# Bytes of the longest text of a value, with quotes; strings and floats are measured instead.
 _WIDEST = {
     Kind.INT: 20, Kind.FLOAT: 2, Kind.BOOL: 5, Kind.TIME: 32, Kind.DURATION: 21, Kind.IP: 41, Kind.MAC: 19,
     Kind.COMMUNITY_ID: 32,
@@ -91,7 +91,7 @@ class RowWriter:
         rows = len(words)
         self._check_codes(words)
         floats, float_starts = self._float_texts(words)
-        # Pages that are not written cost nothing, so the buffer has room for the widest rows, and one pass is enough.
+        # Room for the widest rows, so that one pass is enough: pages that are not written take no memory.
         out = np.empty(rows * self._row_width + len(floats) + SLACK, np.uint8)
         starts = np.empty(rows + 1, np.int64)
         columns = len(self._ops)
@@ -103,7 +103,7 @@ class RowWriter:
         return Lines(out[:size], starts)
 
     def _check_codes(self, words: Words) -> None:
-        limit = max(1, len(self.schema.strings))  # null has code 0
+        limit = max(1, len(self.schema.strings))  # at least 1, because null has code 0
         for column in self.schema:
             if column.kind is Kind.STR and (words[:, self.schema.offset(column.name)] >= limit).any():
                 raise ValueError(f"column {column.name} holds a code outside of the schema's {limit} strings")

@@ -248,13 +248,13 @@ def write_rows(
     prefix_starts: Places,
     null: Bytes,
     end: Bytes,
-    quoted: bool,  # whether times and addresses are in quotes
+    quoted: bool,  # whether to put times and addresses in quotes
     strings: Bytes,  # the text of each string, quoted and escaped
     string_starts: Places,
     floats: Bytes,  # the text of each value of the FLOAT columns, one column after the other
     float_starts: Places,  # … row after row; a value without text is null
-    last_time: npt.NDArray[np.uint64],  # zeros, one for each column: rows of one window repeat their times,
-    last_from: Places,  # which are copied from their earlier place in `out`
+    last_time: npt.NDArray[np.uint64],  # zeros, one for each column: rows of one window have equal times,
+    last_from: Places,  # which are copied from where they stand in `out`
     last_to: Places,
     out: Bytes,
     starts: Places,  # of each row in `out`; one entry more than there are rows

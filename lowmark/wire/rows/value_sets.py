@@ -30,18 +30,18 @@ class ValueSet:
 
     @classmethod
     def of(cls, values: Iterable[int]) -> ValueSet:
-        """From canonical integers of the column's kind: an address is its version · 2^128 + its number."""
+        """A set of canonical integers of the column's kind; an address is its version · 2^128 + its number."""
         return cls.of_tuples(((value,) for value in values), 1)
 
     @classmethod
     def of_tuples(cls, values: Iterable[Sequence[int]], columns: int) -> ValueSet:
-        """The same of several columns: each value is a tuple of that length."""
+        """A set of values of several columns; each value is a tuple of that length."""
         data = b"".join(part.to_bytes(_BYTES, "big", signed=True) for value in values for part in value)
         return cls(np.frombuffer(data, ">u8").reshape(-1, columns * _WORDS).astype(np.uint64))
 
     @classmethod
     def of_words(cls, *columns: Words) -> ValueSet:
-        """From values as they stand in rows: of each column, one row of `kind.words` words for each value."""
+        """A set of values in the form of rows: each column has `kind.words` words for each value."""
         wide = np.zeros((len(columns[0]), _WORDS * len(columns)), np.uint64)
         for at, words in enumerate(columns):
             column = wide[:, _WORDS * at : _WORDS * (at + 1)]
@@ -55,13 +55,13 @@ class ValueSet:
         return int(self.wide.shape[1]) // _WORDS
 
     def words(self, *kinds: Kind) -> Words:
-        """The values as they stand in rows, columns of these kinds one after the other."""
+        """The values in the form of rows: columns of these kinds, one after the other."""
         ends = range(_WORDS, self.wide.shape[1] + 1, _WORDS)
         parts = [self.wide[:, end - kind.words : end] for end, kind in zip(ends, kinds, strict=True)]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def integers(self) -> list[int]:
-        """Of one column."""
+        """The values of a set of one column, as `of` takes them."""
         return [value for (value,) in self.tuples()]
 
     def tuples(self) -> list[tuple[int, ...]]:

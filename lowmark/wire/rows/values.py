@@ -35,7 +35,7 @@ FOREVER = INT64_MAX
 """The time after all times; as a promise: nothing more will come."""
 
 _ADDRESS_BITS = 128
-_MAPPED = 0xFFFF  # the leading 96 bits of an IPv4-mapped IPv6 address
+_MAPPED = 0xFFFF  # leading 96 bits of an IPv4-mapped IPv6 address
 
 _NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ def _fraction(nanos: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """The ns since 1970 of a time in the form that `time` writes; ValueError for any other text."""
+    """Parse a time that `time` has written to ns since 1970; ValueError for any other text."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no RFC 3339 time in UTC with 0, 3, 6 or 9 digits of fraction")

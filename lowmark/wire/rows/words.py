@@ -23,7 +23,7 @@ Words = npt.NDArray[np.uint64]
 
 _METADATA = b"lowmark"
 
-# Layout of values of several words in Arrow's bytes, one part for each word.
+# Layout in Arrow of values of several words, one part for each word.
 _PARTS: dict[Kind, npt.DTypeLike] = {
     Kind.IP: np.dtype([("version", "u1"), ("high", ">u8"), ("low", ">u8")]),
     Kind.COMMUNITY_ID: np.dtype([("high", ">u4"), ("middle", ">u8"), ("low", ">u8")]),
@@ -52,7 +52,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def schema_of(arrow: pa.Schema) -> Schema:
-    """The schema that a self-describing Arrow schema holds; BadRows if it holds none, or its columns differ."""
+    """The schema in an Arrow schema's metadata; BadRows if there is none, or if its columns differ from Arrow's."""
     text = (arrow.metadata or {}).get(_METADATA)
     if text is None:
         raise BadRows("the Arrow schema's metadata does not hold a lowmark schema")
@@ -78,7 +78,7 @@ def check_values(schema: Schema, batch: pa.RecordBatch) -> None:
             raise BadRows(f"column {column.name} is not nullable and has {array.null_count} nulls")
         limit = {Kind.STR: len(schema.strings), Kind.MAC: 1 << 48}.get(column.kind)
         if limit is not None and len(array) > array.null_count:
-            from pyarrow import compute  # slow to load, and local queries read no batches
+            from pyarrow import compute  # imported late: it is slow to load, and local queries read no batches
 
             extremes = compute.min_max(array)
             if extremes["min"].as_py() < 0 or extremes["max"].as_py() >= limit:
@@ -170,7 +170,7 @@ def _parts_of(kind: Kind, array: pa.Array) -> npt.NDArray[np.void]:
 
 
 def _bits(array: pa.Array, buffer: int) -> npt.NDArray[np.bool_]:
-    """A bit buffer of the array: 0 is its validity, 1 the data of booleans."""
+    """A bit buffer of the array. `buffer` 0: validity; 1: data of booleans."""
     first, last = array.offset // 8, (array.offset + len(array) + 7) // 8
     packed = np.frombuffer(array.buffers()[buffer], np.uint8, last - first, first)
     skip = array.offset - 8 * first

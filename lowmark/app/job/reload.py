@@ -1,0 +1,78 @@
+"""SIGHUP to `lowmark run`: reads the configuration again, and has the job take its queries.
+
+A configuration that makes no sense, or changes what only a new process can take, is refused with the reason, and the
+job goes on as before. Otherwise the streaming query ends between two micro-batches and begins again with the new
+queries, in the same Spark session.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+
+from lowmark.app.config.file import Config, load_config
+from lowmark.app.config.queries import plan_queries
+from lowmark.app.config.toml_tables import ConfigError
+from lowmark.query.plan.nodes import QueryPlan
+
+__all__ = ["Reload", "Reloading", "refused"]
+
+_LOG = logging.getLogger("lowmark.job")
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """A configuration that the job is to take, and the plans of its queries."""
+
+    config: Config
+    plans: tuple[QueryPlan, ...]
+
+
+class Reloading:
+    """`queries`: the subset that the job runs; None: all. Enter `heard` in the main thread."""
+
+    def __init__(self, queries: Sequence[str] | None) -> None:
+        self._queries = queries
+        self._asked = threading.Event()
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """In this block, SIGHUP asks for a reload."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self._asked.set()
+
+        before = signal.signal(signal.SIGHUP, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    def take(self, config: Config) -> Reload | None:
+        """What is to be taken in the place of this configuration, if somebody has asked. Asks no broker."""
+        if not self._asked.is_set():
+            return None
+        self._asked.clear()
+        try:
+            found = load_config(config.path)
+            plans = plan_queries(found, self._queries)
+            _check(config, found)
+        except ConfigError as error:
+            refused(error)
+            return None
+        return Reload(found, plans)
+
+
+def _check(before: Config, now: Config) -> None:
+    same = replace(now, queries=before.queries, streams=before.streams, sources=before.sources)
+    if same != before:
+        raise ConfigError("more than queries, streams and sources has changed; restart the job to apply it")
+
+
+def refused(error: Exception) -> None:
+    _LOG.error("the configuration was refused, and the old one stays in use: %s", error)

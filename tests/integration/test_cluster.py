@@ -1,0 +1,53 @@
+"""A job on a cluster: a master, two workers, the driver, brokers and an S3 server on hosts of their own, with no common
+path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lowmark.app.config.file import load_config
+from lowmark.app.job.packed import pack
+from lowmark.app.kafka.jars import S3A, SPARK_KAFKA
+from tests.fixtures.sparkhosts import SparkHosts, spark_hosts
+from tests.integration.jobfeed import LEVELS, SLIDING, Feed, write_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHosts]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with spark_hosts(folder / "hosts", lambda: pack(folder / "packed", (SPARK_KAFKA, S3A), (), False, print)) as found:
+        yield found
+
+
+def configured(folder: Path, cluster: SparkHosts, checkpoint: str, spark: dict[str, str]) -> Path:
+    path = write_config(folder, cluster.bootstrap, talkers=SLIDING, levels=LEVELS)
+    text = path.read_text().replace("[job]", f'[job]\nmaster = "{cluster.master}"\ncheckpoint = "{checkpoint}"')
+    text = text.replace("[topics]", "[topics]\nreplication = 3")
+    settings = {"spark.executor.memory": "512m", "spark.driver.host": cluster.driver.address, **spark}
+    path.write_text(f"{text}[job.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in settings.items()))
+    return path
+
+
+def test_a_host_that_does_not_see_the_checkpoint_is_refused_and_writes_nothing(cluster, tmp_path):
+    """`lowmark run` with a driver of its own, whose checkpoint is a folder of the driver's host alone."""
+    archive = {"spark.archives": f"{cluster.packed}/environment.tar.gz#environment"}
+    path = configured(tmp_path, cluster, "checkpoint", archive | {"spark.pyspark.python": "./environment/bin/python"})
+    Feed(load_config(path), seed=1)
+    job = cluster.run("run", "-c", str(path))
+    assert job.wait(300) == 1
+    said = (cluster.driver.folder / "driver.out").read_text()
+    assert "cannot work for this job: it does not see the checkpoint" in said, said
+    assert any(
+        f"host {name} cannot" in said
+        for name in (each for worker in cluster.workers for each in (worker.name, worker.address))
+    ), said
+    written = {entry.name for entry in (tmp_path / "checkpoint" / "lowmark").iterdir()}
+    assert written <= {"lock", "nonce", "work", "spark.log"}
+    for worker in cluster.workers:
+        assert not [*worker.folder.rglob("lowmark.json"), *worker.folder.rglob("state")]
+        worker.run("test", "!", "-e", str(tmp_path))
