@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# What an assertion of a helper compares is shown as that of a test is.
+pytest.register_assert_rewrite(*(f"tests.{entry.name}" for entry in Path(__file__).parent.iterdir() if entry.is_dir()))
 
 # The first call of a kernel compiles it, on a loaded machine for seconds. CI draws the same examples in every run: what
 # it says of a change is about the change. Everywhere else each run draws anew.

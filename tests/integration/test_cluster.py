@@ -3,14 +3,21 @@ path."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from lowmark.app.config.file import load_config
 from lowmark.app.job.packed import pack
 from lowmark.app.kafka.jars import S3A, SPARK_KAFKA
+from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
+from lowmark.wire.kafka.settings import KafkaSettings
+from lowmark.wire.kafka.topics import Provision, Topic, TopicKind, settings_of
 from tests.fixtures.sparkhosts import SparkHosts, spark_hosts
 from tests.integration.jobfeed import LEVELS, SLIDING, Feed, write_config
 
@@ -31,6 +38,36 @@ def configured(folder: Path, cluster: SparkHosts, checkpoint: str, spark: dict[s
     settings = {"spark.executor.memory": "512m", "spark.driver.host": cluster.driver.address, **spark}
     path.write_text(f"{text}[job.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in settings.items()))
     return path
+
+
+def test_topics_are_made_while_brokers_are_away_and_come_back(cluster):
+    """A broker that comes back has not heard yet of what was made without it, and questions go to any broker."""
+    client, done = admin(KafkaSettings(cluster.bootstrap)), Event()
+
+    def pauses() -> None:
+        for node in cycle(cluster.brokers):
+            if done.is_set():
+                return
+            cluster.signal_broker(node, signal.SIGSTOP)
+            try:
+                done.wait(1)
+            finally:
+                cluster.signal_broker(node, signal.SIGCONT)
+            done.wait(0.3)
+
+    with ThreadPoolExecutor(1) as pool:
+        paused = pool.submit(pauses)
+        try:
+            for number in range(10):
+                wanted = [
+                    settings_of(Topic(TopicKind.PARTIALS, f"paused{number}-{each}"), 4, Provision(replication=3))
+                    for each in range(6)
+                ]
+                assert ensure_topics(client, wanted) == []
+                assert topic_ids(client, [topic.name for topic in wanted]).keys() == {topic.name for topic in wanted}
+        finally:
+            done.set()
+        paused.result()
 
 
 def test_a_host_that_does_not_see_the_checkpoint_is_refused_and_writes_nothing(cluster, tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
@@ -52,6 +53,7 @@ _UNAVAILABLE = {
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NETWORK_EXCEPTION,
 }  # fmt: skip
+_AWAY = _UNAVAILABLE | {KafkaError.NOT_CONTROLLER}
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 _UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
@@ -192,6 +194,7 @@ def watermarks(reader: Consumer, place: TopicPartition, settings: KafkaSettings)
 
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 
 def _made(client: Callable[..., C], options: Options, settings: KafkaSettings, on_problem: OnProblem) -> C:
@@ -245,31 +248,44 @@ class TopicProblem:
 
 
 def ensure_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
-    """Create missing topics, and check existing ones without changing them; returns the remaining problems."""
-    present = _topics(client, timeout_s)
+    """Create missing topics, and check existing ones without changing them; returns the remaining problems. Each
+    question may reach another broker, and some are away or behind: what may pass is tried again until `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    present = _topics(client, deadline)
     missing = [settings for settings in wanted if settings.name not in present]
-    problems = _create(client, missing, timeout_s)
+    problems = _create(client, missing, deadline)
     failed = {problem.topic for problem in problems}
-    _await_visible(client, {settings.name for settings in missing} - failed, timeout_s)
     rest = [settings for settings in wanted if settings.name not in failed]
-    return problems + verify_topics(client, rest, timeout_s)
+    topics = _visible(client, {settings.name for settings in rest}, present.keys(), deadline)
+    return problems + _differing(client, rest, topics, deadline)
 
 
-def _topics(client: AdminClient, timeout_s: float) -> dict[str, TopicMetadata]:
-    try:
-        topics: dict[str, TopicMetadata] = client.list_topics(timeout=timeout_s).topics
-    except KafkaException as error:
-        raise _problem(error.args[0], "Kafka, asked for its topics") from None
+def _asked(question: Callable[[float], T], about: str, deadline: float) -> T:
+    """The answer to a question, which is asked again until the deadline while a broker is away or has not heard of a
+    topic. The question gets the time of one try: the client repeats no request whose answer is lost."""
+    while True:
+        try:
+            return question(max(1.0, min(_ANSWER_WITHIN_S, deadline - time.monotonic())))
+        except KafkaException as error:
+            if error.args[0].code() not in _AWAY | _NOT_YET or time.monotonic() > deadline:
+                raise _problem(error.args[0], f"Kafka, asked for {about}") from None
+            time.sleep(_PAUSE_S)
+
+
+def _topics(client: AdminClient, deadline: float) -> dict[str, TopicMetadata]:
+    topics: dict[str, TopicMetadata] = _asked(
+        lambda try_s: client.list_topics(timeout=try_s), "its topics", deadline
+    ).topics
     return topics
 
 
-def _await_visible(client: AdminClient, names: set[str], timeout_s: float) -> None:
-    """Wait until brokers know new topics: they learn of one a moment after the controller has created it."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        topics = _topics(client, timeout_s)
-        if all(name in topics and _has_leaders(topics[name]) for name in names):
-            return
+def _visible(client: AdminClient, names: set[str], former: Set[str], deadline: float) -> dict[str, TopicMetadata]:
+    """All topics, as a broker knows them that has heard of those with these names, and of leaders of the new ones."""
+    while True:
+        topics = _topics(client, deadline)
+        heard = all(name in topics and (name in former or _has_leaders(topics[name])) for name in names)
+        if heard or time.monotonic() > deadline:
+            return topics
         client.poll(_PAUSE_S)
 
 
@@ -278,36 +294,55 @@ def _has_leaders(topic: TopicMetadata) -> bool:
 
 
 def topic_ids(client: AdminClient, names: Sequence[str], timeout_s: float = 30.0) -> dict[str, str]:
-    """The ids of existing topics. A topic that is deleted and created again gets another id."""
-    if not names:
-        return {}
-    answers = client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+    """The ids of existing topics. A topic that is deleted and created again gets another id. A topic is missing if
+    brokers have said so for some seconds: one of them may not have heard of it."""
+    found: dict[str, str] = {}
+    start = time.monotonic()
+    while missing := [name for name in names if name not in found]:
+        found |= _asked(partial(_ids, client, missing), "its topics", start + timeout_s)
+        if time.monotonic() > start + _MISSING_AFTER_MS / 1000:
+            break
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def _ids(client: AdminClient, names: Sequence[str], try_s: float) -> dict[str, str]:
     found = {}
-    for name, answer in answers.items():
+    for name, answer in client.describe_topics(TopicCollection(list(names)), request_timeout=try_s).items():
         try:
             found[name] = str(answer.result().topic_id)
         except KafkaException as error:
             if error.args[0].code() not in _UNKNOWN:
-                raise _problem(error.args[0], "Kafka, asked for its topics") from None
+                raise
     return found
 
 
-def _create(client: AdminClient, missing: Sequence[TopicSettings], timeout_s: float) -> list[TopicProblem]:
-    if not missing:
-        return []
-    topics = [
-        NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config)) for wanted in missing
-    ]
-    answers = client.create_topics(topics, operation_timeout=timeout_s, request_timeout=timeout_s)
+def _create(client: AdminClient, missing: Sequence[TopicSettings], deadline: float) -> list[TopicProblem]:
+    waiting = {
+        wanted.name: NewTopic(wanted.name, wanted.partitions, wanted.replication, config=dict(wanted.config))
+        for wanted in missing
+    }
+    too_few = time.monotonic() + _MISSING_AFTER_MS / 1000
     problems = []
-    for name, answer in answers.items():
-        try:
-            answer.result()
-        except KafkaException as error:
-            # If another process has just created it, it is checked like any existing topic.
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                there = f"refused ({error.args[0].str()})"
-                problems.append(TopicProblem(name, "its creation", there, "a new topic"))
+    while waiting:
+        try_s = max(1.0, min(_ANSWER_WITHIN_S, deadline - time.monotonic()))
+        answers = client.create_topics([*waiting.values()], operation_timeout=try_s, request_timeout=try_s)
+        for name, answer in answers.items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                # Brokers that have just started do not count as places for replicas until the controller knows them.
+                until = deadline if code in _AWAY else too_few if code == KafkaError.INVALID_REPLICATION_FACTOR else 0
+                if time.monotonic() < until:
+                    continue
+                # If another process has just created it, it is checked like any existing topic.
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                    there = f"refused ({error.args[0].str()})"
+                    problems.append(TopicProblem(name, "its creation", there, "a new topic"))
+            del waiting[name]
+        if waiting:
+            time.sleep(_PAUSE_S)
     return problems
 
 
@@ -351,9 +386,15 @@ def last_written_ms(
 
 def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_s: float = 30.0) -> list[TopicProblem]:
     """The differences between existing topics and the wanted settings."""
-    topics = _topics(client, timeout_s)
+    deadline = time.monotonic() + timeout_s
+    return _differing(client, wanted, _topics(client, deadline), deadline)
+
+
+def _differing(
+    client: AdminClient, wanted: Sequence[TopicSettings], topics: Mapping[str, TopicMetadata], deadline: float
+) -> list[TopicProblem]:  # fmt: skip
     there = [settings.name for settings in wanted if settings.name in topics and topics[settings.name].error is None]
-    configs = _configs(client, there, timeout_s)
+    configs = _asked(partial(_configs, client, there), "the settings of its topics", deadline)
     problems: list[TopicProblem] = []
     for settings in wanted:
         topic = topics.get(settings.name)
@@ -367,26 +408,20 @@ def verify_topics(client: AdminClient, wanted: Sequence[TopicSettings], timeout_
     return problems
 
 
-def _configs(client: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, dict[str, str]]:
+def _configs(client: AdminClient, names: Sequence[str], try_s: float) -> dict[str, dict[str, str]]:
     """The settings of each topic, by topic."""
     if not names:
         return {}
+    found = {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    deadline = time.monotonic() + timeout_s
-    while True:
-        # Each try gets part of the time: the client does not repeat a request whose answer is lost with a connection.
-        answers = client.describe_configs(resources, request_timeout=max(1.0, timeout_s / 3))
-        found = {}
+    for resource, answer in client.describe_configs(resources, request_timeout=try_s).items():
         try:
-            for resource, answer in answers.items():
-                at = resource.name
-                found[at] = {entry.name: str(entry.value) for entry in answer.result().values()}
-            return found
+            found[resource.name] = {entry.name: str(entry.value) for entry in answer.result().values()}
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise KafkaRefused(f"topic {at}: this user may not DESCRIBE_CONFIGS") from None
-            if error.args[0].code() not in _UNAVAILABLE or time.monotonic() > deadline:
-                raise _problem(error.args[0], "Kafka, asked for the settings of its topics") from None
+                raise KafkaRefused(f"topic {resource.name}: this user may not DESCRIBE_CONFIGS") from None
+            raise
+    return found
 
 
 def _differences(settings: TopicSettings, topic: TopicMetadata, config: dict[str, str]) -> list[TopicProblem]:
