@@ -1,11 +1,11 @@
 """`python -m bench.first_answer`: how long a person waits for the first row of `lowmark query`, from the shell.
 
 A small capture, and four cases: nothing is kept yet (the first query on this machine); a query never seen before, while
-the parts that all queries share are kept; a query whose constants alone are new; a query seen before. Beside them the
-start of Python, and of tshark where it is installed, over the same capture. Each case has its own process; repetitions
-are interleaved, and the median of their wall time and of their CPU time counts; the first case runs once. Then 1, 2,
-5, 10 and 20 queries on one source: the CPU time of their common kernel, compiled. The figures and a plot go to
-bench/results.
+the parts that all queries share are kept; a query whose constants alone are new; a query seen before. Beside them
+processes that do the beginning of it and end, each a step more than the one before, and tshark where it is installed,
+over the same capture. Each case has its own process; repetitions are interleaved, and the median of their wall time and
+of their CPU time counts; the first case runs once. Then 1, 2, 5, 10 and 20 queries on one source: the CPU time of their
+common kernel, compiled. The figures and a plot go to bench/results.
 """
 
 from __future__ import annotations
@@ -37,6 +37,17 @@ _SQL = "SELECT {0}, {1}, count(*), sum({2}) [RANGE 1 minute] FROM Main WHERE len
 _SEEN = _SQL.format("srcIP", "destIP", "len", 60)
 _SOURCE_QUERIES = (1, 2, 5, 10, 20)
 
+_STARTED = "import gc; gc.set_threshold(20_000, 20, 20); import atexit; atexit.register(gc.freeze); "
+_BEGINNINGS = {
+    "python": "",
+    "command line": "import lowmark.app.cli",
+    "packages": "import lowmark.app.cli, numpy, pyarrow, lark, llvmlite.binding, pydantic",
+    "everything": "import lowmark.app.cli, lowmark.app.local.answer, llvmlite.binding, pydantic",
+    "plan": "import lowmark.app.cli, lowmark.app.local.answer as a, llvmlite.binding, pydantic; "
+    "a.compile_query({sql!r}, name='query', buckets=1)",
+}
+"""Programs that import and do ever more of what a query needs."""
+
 
 def _form(number: int) -> tuple[str, str, str]:
     """The number-th of the forms that differ in more than constants."""
@@ -46,7 +57,9 @@ def _form(number: int) -> tuple[str, str, str]:
 def _timed(command: Sequence[str], cache: Path) -> tuple[float, float]:
     """Wall and CPU seconds of a command that must succeed."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = {**os.environ, "LOWMARK_CACHE": str(cache)}
+    # An installed lowmark has its bytecode; that of a checkout is written by its first run.
+    environment = {**os.environ, "LOWMARK_CACHE": str(cache), "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
     wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -63,12 +76,13 @@ def measure_first_answer(results: Path, *, repeat: int) -> None:
         _timed(_query(capture, _SEEN), kept)
         found: dict[str, list[tuple[float, float]]] = {}
         for number in range(repeat):
-            cases: dict[str, list[str]] = {
-                "never seen": _query(capture, _SQL.format(*_form(number), 60)),
-                "other constants": _query(capture, _SQL.format("srcIP", "destIP", "len", 61 + number)),
-                "seen before": _query(capture, _SEEN),
-                "python": [sys.executable, "-c", "pass"],
+            cases = {
+                name: [sys.executable, "-c", _STARTED + program.format(sql=_SEEN)]
+                for name, program in _BEGINNINGS.items()
             }
+            cases["seen before"] = _query(capture, _SEEN)
+            cases["other constants"] = _query(capture, _SQL.format("srcIP", "destIP", "len", 61 + number))
+            cases["never seen"] = _query(capture, _SQL.format(*_form(number), 60))
             if tshark := shutil.which("tshark"):
                 cases["tshark"] = [tshark, "-r", str(capture), "-q", "-z", "conv,ip"]
             for name, command in cases.items():

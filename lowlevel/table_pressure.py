@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,8 @@ _GLANCE = 16
 """The table has room if fewer than one in this many rows leave by collisions before their pane has ended."""
 
 _MOST_SLOTS = 1 << 31
-_MIXERS = np.random.default_rng(83).integers(1, 2**63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
+_RANDOM = Random(83)
+_MIXERS = np.array([_RANDOM.getrandbits(64) | 1 for _ in range(64)], np.uint64)
 
 _Hashes = npt.NDArray[np.uint64]
 

@@ -133,6 +133,26 @@ def test_help_loads_neither_kernels_nor_clients() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
 
 
+def test_a_query_seen_before_loads_no_compiler_and_no_client(tmp_path: Path) -> None:
+    """Its first row has to come at once."""
+    write_capture(tmp_path / "small.pcap", TrafficSpec(packets=100, duration_ns=10**9, groups=10))
+    program = (
+        "import sys\n"
+        "sys.argv = ['lowmark', 'query', '-q', '-r', 'small.pcap', 'SELECT count(*) [RANGE 1 s] FROM Main']\n"
+        "from lowmark.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "slow = {'numba', 'pyspark', 'confluent_kafka', 'pandas', 'numpy.random', 'lowmark.wire.records.codec'}\n"
+        "print(*slow & set(sys.modules), file=sys.stderr)\n"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout != b""
+    assert runs[1].stderr == b"\n"
+
+
 def test_an_unknown_command_or_option(lowmark: Command) -> None:
     unknown = lowmark("nonsense")
     assert unknown.code == 2

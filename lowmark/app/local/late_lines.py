@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 
 from lowmark.query.options import Late
-from lowmark.wire.records.codec import encode
 from lowmark.wire.records.record import RecordKind
 from lowmark.wire.records.verdicts import Amendment, Correction, LateRow
 
@@ -19,6 +18,8 @@ _KINDS = {LateRow: RecordKind.LATE, Correction: RecordKind.CORRECTION, Amendment
 
 def line_of(news: LateNews) -> str:
     """`{"correction": …}`: the value of the record on its topic, under the name of its kind."""
+    from lowmark.wire.records.codec import encode  # slow to load, and most queries have no late packets
+
     return f'{{"{_KINDS[type(news)].value}":{encode(news).value.decode()}}}'
 
 
