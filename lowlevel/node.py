@@ -182,6 +182,10 @@ class SourceNodes:
         self._watchers |= {key: watcher for key, watcher in before._watchers.items() if key in self._watchers}
         self._lay_out()
 
+    def taint(self, name: str, flaw: Flaw) -> None:
+        """Report a flaw of the data against one node."""
+        self._members[name].taint(flaw)
+
     def _run(self, block: FrameBlock, latest: int, force: int) -> Iterator[NodeOutput]:
         if self._kernel is None or self._lasting is None:
             raise RuntimeError("the nodes have not been started")

@@ -20,7 +20,7 @@ from lowmark.wire.records.punctuations import Account, Bound, Ending, LaneLedger
 from lowmark.wire.rows.by_bucket import divided, tuples_by_pane
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.value_sets import ValueSet
-from lowmark.wire.rows.values import FOREVER
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
 from lowmark.wire.rows.words import Words
 
 __all__ = ["Outbox", "Outgoing", "Rows"]
@@ -81,6 +81,12 @@ class Outbox:
         frames dropped; late tuples that should have been sent and were given up; taints. Late tuples, dropped frames
         and taints count once they are reported."""
         return dict(self._counters)
+
+    @property
+    def covered_to_ns(self) -> int:
+        """The time up to which all granules have been promised."""
+        promised_ns = self._start_ns if self._promised_ns is None else self._promised_ns
+        return INT64_MIN if promised_ns is None else promised_ns
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
         """The records of an output. `ending` goes with its progress and says that nothing follows."""

@@ -16,9 +16,11 @@ from lowmark.app.capture.heartbeat import Beating
 from lowmark.app.capture.scheduling import ThreadScheduling
 from lowmark.app.config.file import Config
 from lowmark.query.plan.nodes import Node, Stage
+from lowmark.wire.frames import Flaw
 from lowmark.wire.records.codec import encode
 from lowmark.wire.records.partials import Origin, PartialBatch, encode_batch
 from lowmark.wire.records.punctuations import Ending
+from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER, INT64_MIN
 from lowmark.wire.rows.words import to_batch
 
@@ -67,6 +69,7 @@ class SourceThread(threading.Thread):
         self._compression = config.capture.queue.compression
         self._beating = Beating(self.nodes)
         self.outboxes: Mapping[str, Outbox] = {}
+        self._ended: dict[str, Outbox] = {}  # of work that was removed: it may come back in this epoch
         self._epoch = 0
         self._newest_ns: int | None = None  # of the frames taken so far
         self._successor: Successor | None = None
@@ -110,7 +113,8 @@ class SourceThread(threading.Thread):
 
     def switch_to(self, successor: Successor) -> None:
         """Switches to the successor after the present block. Callable from any thread. Work that is in both goes on
-        unchanged; new work covers frames newer than the newest one taken by then; removed work stops."""
+        unchanged; new work covers frames newer than the newest one taken by then; removed work stops, and windows say
+        what it missed when it comes back."""
         self._successor = successor
 
     def supersede(self) -> None:
@@ -144,7 +148,16 @@ class SourceThread(threading.Thread):
         self._end(gone)
         to.nodes.take_over(self.nodes)
         start_ns = self.source.start_ns if self._newest_ns is None else self._newest_ns + 1
-        outboxes = {alias: self.outboxes.get(alias) or self._outbox(item, start_ns) for alias, item in to.work.items()}
+        outboxes = {}
+        for alias, item in to.work.items():
+            if alias in self.outboxes:
+                outboxes[alias] = self.outboxes[alias]
+            elif alias in self._ended:  # sequence numbers and accounts of an epoch go on
+                outboxes[alias] = back = self._ended.pop(alias)
+                missed = Flaw(Reason.NOT_COVERED, back.covered_to_ns, INT64_MIN if start_ns is None else start_ns - 1)
+                to.nodes.taint(alias, missed)
+            else:
+                outboxes[alias] = self._outbox(item, start_ns)
         # Replaced whole, never changed in place: metrics read them from another thread.
         self.work, self.nodes, self.outboxes, self._beating = to.work, to.nodes, outboxes, Beating(to.nodes)
         self._successor = None
@@ -152,6 +165,7 @@ class SourceThread(threading.Thread):
 
     def _end(self, aliases: Iterable[str]) -> None:
         for alias in aliases:
+            self._ended[alias] = self.outboxes[alias]
             for partition, record in self.outboxes[alias].stop():
                 self._emitter.put(self.work[alias].topic, partition, encode(record))
 
