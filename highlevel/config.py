@@ -46,6 +46,7 @@ class JobConfig:
     master: str = "local[2]"
     shuffle_partitions: int = 2  # most buckets that are processed at a time
     transaction_timeout: str = "60 s"  # limit for writing a part of a batch's results
+    overlap: str = "5 minutes"  # how long captures serve the former stage of a changed query beside the new one
     heap: str = "1g"  # heap of the driver JVM, for example `1g`
     metrics: str = "127.0.0.1:9465"  # host:port
     limits: JobLimits = field(default_factory=JobLimits)
@@ -61,8 +62,16 @@ class JobConfig:
             raise ValueError(f"transaction_timeout is {self.transaction_timeout!r}: it is 1 s or more")
         return seconds
 
+    @property
+    def overlap_s(self) -> float:
+        try:
+            return parse_span(self.overlap) / 1e9
+        except ValueError as error:
+            raise ValueError(f"overlap: {error}") from None
+
     def __post_init__(self) -> None:
         self.transaction_timeout_s  # noqa: B018  # raises
+        self.overlap_s  # noqa: B018  # raises
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name is {self.name!r}: letters, digits, _ and -, at most 100")
         for setting in ("buckets", "max_offsets_per_trigger", "shuffle_partitions"):

@@ -239,7 +239,7 @@ class StreamRuling:
         stall_ns = self._rules.stall_ns
         for source in sorted(seen.waiting):
             member = self._member(source)
-            if member is None or (member.excluded and member.excluded[-1][1] == FOREVER):
+            if member is None or member.is_excluded:
                 continue
             if source in seen.crowding:
                 yield self._exclusion(source, seen, "as many panes are open as job.limits.open_panes allows")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import ResultRows
@@ -75,17 +75,17 @@ class Results:
 
 
 def records(config: Config, topic: str, partition: int) -> Iterator[Message]:
-    """All that are there by now."""
-    reader = consumer(config.kafka, f"test-{uuid4()}")
+    """All that are there by now, and committed."""
+    reader = consumer(config.kafka, f"test-{uuid4()}", tell_ends=True)
     try:
-        _, end = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
         reader.assign([TopicPartition(topic, partition, 0)])
-        position = 0
-        while position < end:
-            for message in reader.consume(500, timeout=0.2):
-                assert message.error() is None
-                position = message.offset() + 1
-                yield message
+        while True:
+            message = reader.poll(_WITHIN_S)
+            assert message is not None
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                return
+            yield message
     finally:
         reader.close()
 

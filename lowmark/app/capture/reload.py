@@ -1,14 +1,16 @@
 """SIGHUP to `lowmark capture`: reads the configuration again and replaces the running queries by those in it.
 
 New kernels are compiled in another process while the old queries run. Each source switches between two blocks, so that
-no packet is missed. A change that cannot be made this way is refused with the reason, and the old queries go on.
+no packet is missed. The former stage of a changed query is served for a while beside the new one (`overlap.py`). A
+change that cannot be made this way is refused with the reason, and the old queries go on.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -18,6 +20,7 @@ from lowlevel.config import LowLevelConfigError
 from lowlevel.emitter import Emitter
 from lowlevel.kernel.cache import prepare
 from lowmark.app.capture.frame_filter import frame_filter
+from lowmark.app.capture.overlap import Overlap
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.capture.sources import readers_of, work_of
 from lowmark.app.capture.table_memory import asked_table, check_tables
@@ -50,11 +53,13 @@ class Reloading:
     """Call `ask` from a signal handler, and `step` repeatedly from the main thread."""
 
     def __init__(
-        self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread], emitter: Emitter
-    ) -> None:
+        self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread], emitter: Emitter,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._config = config
         self._emitter = emitter
         self._plans = tuple(plans)
+        self._overlap = Overlap(now_s)
         self._threads = threads
         self._asked = threading.Event()
         self._worker: threading.Thread | None = None
@@ -63,16 +68,22 @@ class Reloading:
         self._asked.set()
 
     def step(self) -> None:
-        """Begins a requested reload when the previous one is done."""
-        if not self._asked.is_set() or (self._worker is not None and self._worker.is_alive()):
+        """Begins a requested reload when the previous one is done, and ends overlaps."""
+        if self._worker is not None and self._worker.is_alive():
             return
-        self._asked.clear()
-        self._worker = threading.Thread(target=self._reload, name="reloading", daemon=True)
+        if self._asked.is_set():
+            self._asked.clear()
+            self._begin(self._take)
+        elif self._overlap.is_over:
+            self._begin(self._end_overlap)
+
+    def _begin(self, change: Callable[[], None]) -> None:
+        self._worker = threading.Thread(target=self._attempt, args=(change,), name="reloading", daemon=True)
         self._worker.start()
 
-    def _reload(self) -> None:
+    def _attempt(self, change: Callable[[], None]) -> None:
         try:
-            self._take()
+            change()
         except Exception:  # a defect must not end a capture that works
             _LOG.exception("the configuration could not be applied")
 
@@ -86,6 +97,29 @@ class Reloading:
         except (ConfigError, EnvironmentNotReady, KafkaProblem, KafkaSettingsError, LowLevelConfigError) as error:
             _LOG.error("the configuration was refused, and the old one stays in use: %s", error)
             return
+        overlap = self._overlap.after(self._plans, plans, config.job.overlap_s)
+        try:
+            both = self._work(config, plans, overlap.plans)
+        except LowLevelConfigError as error:
+            _LOG.warning("former and new stages do not run side by side: %s", error)
+            overlap, both = overlap.after((), (), 0), work
+        self._switch(config, [*plans, *overlap.plans], both)
+        self._config, self._plans, self._overlap = config, plans, overlap
+        _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
+        if overlap.plans:
+            names = ", ".join(sorted({plan.name for plan in overlap.plans}))
+            _LOG.warning("the former stage of %s is served for %s more", names, config.job.overlap)
+
+    def _end_overlap(self) -> None:
+        former = {plan.name for plan in self._overlap.plans}
+        overlap = self._overlap.after((), self._plans, 0)
+        self._switch(self._config, [*self._plans, *overlap.plans], self._work(self._config, self._plans, overlap.plans))
+        self._overlap = overlap
+        ended = former.difference(plan.name for plan in overlap.plans)
+        _LOG.warning("the former stage of %s has ended", ", ".join(sorted(ended)))
+
+    def _switch(self, config: Config, plans: Sequence[QueryPlan], work: dict[str, list[Work]]) -> None:
+        """Returns when each source has switched."""
         _compile(work, config)
         running = [thread for thread in self._threads if thread.is_alive()]
         successors = [(thread, thread.prepare(work[thread.source.name])) for thread in running]
@@ -94,15 +128,16 @@ class Reloading:
         self._emitter.serve(ending | readers)
         for thread, successor in successors:
             thread.switch_to(successor)
-        self._config, self._plans = config, plans
         for thread, successor in successors:
             while thread.is_alive() and not successor.running.wait(_LOOK_S):
                 pass
         self._emitter.serve(readers)
-        _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
 
-    def _work(self, config: Config, plans: Sequence[QueryPlan]) -> dict[str, list[Work]]:
-        """The work of each thread, by source name. ConfigError for a change that needs a restart."""
+    def _work(
+        self, config: Config, plans: Sequence[QueryPlan], beside: Sequence[QueryPlan] = ()
+    ) -> dict[str, list[Work]]:  # fmt: skip
+        """The work of each thread for these queries and those `beside` them, by source name. ConfigError for a change
+        that needs a restart, LowLevelConfigError if the tables do not fit into memory."""
         before = self._config
         if replace(config, queries=before.queries, job=before.job) != before:
             raise ConfigError("more than queries has changed; restart the capture to apply it")
@@ -116,7 +151,7 @@ class Reloading:
                 raise ConfigError(
                     f"source {name}: its filter in the kernel would change; restart the capture to apply it"
                 )
-            found.update(dict.fromkeys(config.members(name), new))
+            found.update(dict.fromkeys(config.members(name), work_of(config, [*plans, *beside], name)))
         here = set(config.here()) - read
         if idle := sorted(name for name in here if work_of(config, plans, name) and self._is_new(name)):
             raise ConfigError(f"no query has read source {idle[0]} before; restart the capture to add it")

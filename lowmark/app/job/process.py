@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +36,7 @@ from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.exit_codes import failure_of
 from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
 from lowmark.app.job.names import job_name
 from lowmark.app.job.reload import Reload, Reloading, refused
 from lowmark.app.job.retirements import retire
@@ -53,6 +54,7 @@ from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.quarantine import Quarantine
+from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["Beginning", "run_job"]
 
@@ -172,6 +174,8 @@ class _Job:
         self._quarantined: Mapping[str, str] = {}  # by query: why
         self._left: Mapping[BucketKey, Place] = {}  # the buckets of stages that no query reads any more
         self._begins: frozenset[str] = frozenset()  # the streams that no former run has read
+        self._told = ToldTimes()
+        self._change: tuple[Reload, ChangeTiming] | None = None  # what is to be taken, and when
 
     def run(
         self, stack: ExitStack, until_last: bool, asked: Beginning, progress: Callable[[str], None]
@@ -246,6 +250,7 @@ class _Job:
 
         def done(reports: Sequence[Report], seconds: float) -> None:
             ruler.reported(reports)
+            self._told.reported(reports)
             metrics.micro_batch(reports, seconds)
 
         query = JobQuery(
@@ -260,7 +265,7 @@ class _Job:
         stack.callback(query.stop)
         names = ", ".join(plan.name for plan in self._plans if plan.name not in self._quarantined)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
-        ready, reload = not self._service.there, None
+        ready, halting = not self._service.there, False
         while not self._stopping and not (until_last and query.ended):
             with watchdog.within(_ANSWER_WITHIN_S, "Spark's answer to how it is"):
                 try:
@@ -277,13 +282,34 @@ class _Job:
             for helper in self._helpers():
                 helper.check()
             query.renew()
-            if reload is None and (reload := self._reloading.take(self._config)) is not None:
+            if not halting and (reload := self._reloading.take(self._config)) is not None:
+                self._await_change(reload, stack)
+            if not halting and self._change is not None and self._change[1].due:
                 query.halt()
-            if reload is not None and query.halted:  # a batch that has begun must end with the queries of now
+                halting = True
+            if halting and query.halted:  # a batch that has begun must end with the queries of now
+                assert self._change is not None
                 self._kept.keep = True
-                raise _Reloaded(reload)
+                raise _Reloaded(self._change[0])
             self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
+
+    def _await_change(self, reload: Reload, stack: ExitStack) -> None:
+        """Take another configuration as soon as that leaves no gap. One that waited is forgotten."""
+        config = self._config
+        if self._change is not None:
+            self._change[1].stop()
+
+        def awaited(streams: Collection[str]) -> set[str]:
+            rosters = (roster for roster in self._ruler.rosters() if roster.stream in streams)
+            live = (member for roster in rosters for member in roster.members if member.source not in config.kinds)
+            return {member.source for member in live if member.left == FOREVER and not member.is_excluded}
+
+        queries = [each for each in changed(self._plans, reload.plans, awaited) if each.name not in self._quarantined]
+        timing = ChangeTiming(config.kafka, config.prefix, queries, self._told, config.job.overlap_s)
+        self._change = reload, timing
+        stack.callback(timing.stop)
+        timing.start()
 
     @property
     def works(self) -> bool:
@@ -291,7 +317,8 @@ class _Job:
         return self._query is not None
 
     def _helpers(self) -> tuple[Helper, ...]:
-        return self._health.helper, self._reach.helper, self._watchdog.helper, self._ruler.helper
+        change = () if self._change is None else self._change[1].helpers
+        return self._health.helper, self._reach.helper, self._watchdog.helper, self._ruler.helper, *change
 
     def _begin_step(self, step: str, progress: Callable[[str], None]) -> None:
         self._step = step
@@ -306,6 +333,8 @@ class _Job:
             return
         found = dict.fromkeys(sorted(stopped - before), why)
         query.quarantine(found)
+        if self._change is not None:
+            self._reloading.ask()  # the job without these queries takes the change
         for name, reason in found.items():
             _LOG.error("query %s is quarantined: %s. The other queries go on. %s", name, reason, RELEASE)
         raise _Quarantined(f"{', '.join(found)}: quarantined")
@@ -451,5 +480,7 @@ class _Job:
             return Health(False, {"job": self._name, "query": f"not running yet: {self._step}", **reach.detail})
         active = self._query.active
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
+        if self._change is not None and (waits := self._change[1].waits):
+            detail["changes when sources cover the new text"] = ", ".join(waits)
         detail |= {f"quarantined {query}": why for query, why in sorted(self._quarantined.items())}
         return Health(active and reach.ok, detail)

@@ -1,8 +1,8 @@
 """SIGHUP to `lowmark run`: reads the configuration again, and has the job take its queries.
 
 A configuration that makes no sense, or changes what only a new process can take, is refused with the reason, and the
-job goes on as before. Otherwise the streaming query ends between two micro-batches and begins again with the new
-queries, in the same Spark session.
+job goes on as before. Otherwise the streaming query ends between two micro-batches (`change_timing.py` says when) and
+begins again with the new queries, in the same Spark session.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType
 
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
@@ -44,14 +43,15 @@ class Reloading:
     def heard(self) -> Iterator[None]:
         """In this block, SIGHUP asks for a reload."""
 
-        def ask(number: int, frame: FrameType | None) -> None:
-            self._asked.set()
-
-        before = signal.signal(signal.SIGHUP, ask)
+        before = signal.signal(signal.SIGHUP, lambda number, frame: self.ask())
         try:
             yield
         finally:
             signal.signal(signal.SIGHUP, before)
+
+    def ask(self) -> None:
+        """Ask for a reload, as SIGHUP does."""
+        self._asked.set()
 
     def take(self, config: Config) -> Reload | None:
         """What is to be taken in the place of this configuration, if somebody has asked. Asks no broker."""

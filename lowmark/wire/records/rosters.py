@@ -79,6 +79,11 @@ class ListedSource:
     left: int = FOREVER
     excluded: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def is_excluded(self) -> bool:
+        """Whether no window waits for it now."""
+        return bool(self.excluded) and self.excluded[-1][1] == FOREVER
+
 
 @dataclass(frozen=True, slots=True)
 class RosterInForce:

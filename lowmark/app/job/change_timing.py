@@ -1,0 +1,190 @@
+"""When a running job takes changed queries, so that none of their windows is missing.
+
+Captures that have the new text serve the former stage beside the new one for `job.overlap`. A source covers the new
+stage from the moment at which it took the text. The job changes once the former queries have told all windows that
+begin earlier, or when the overlap is over: windows that not all sources cover then say `lossy: not-covered`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from lowmark.helpers import Helper
+from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.windows.window import Window, WindowKind
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettings, consumer, translate
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
+from lowmark.wire.records.punctuations import Ending, Punctuation
+from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.values import FOREVER, INT64_MIN
+
+__all__ = ["ChangeTiming", "Changed", "ToldTimes", "changed"]
+
+_LOG = logging.getLogger("lowmark.job")
+
+_LOOK_EVERY_S = 0.2
+
+Covered = Mapping[str, int | None]
+"""By source: the time from which it covers a stage; None: it does not."""
+
+
+class _Told(Protocol):
+    """The part of a bucket's report that says what has been told."""
+
+    @property
+    def stage(self) -> str: ...
+    @property
+    def bucket(self) -> int: ...
+    @property
+    def complete_to(self) -> Mapping[str, int | None]: ...
+
+
+class ToldTimes:
+    """Up to which time each query has told its windows, as the buckets' reports say. For several threads."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, dict[tuple[str, int], int]] = {}
+
+    def reported(self, reports: Sequence[_Told]) -> None:
+        for report in reports:
+            for query, bound in report.complete_to.items():
+                told = INT64_MIN if bound is None else bound
+                self._told.setdefault(query, {})[report.stage, report.bucket] = told
+
+    def of(self, query: str, buckets: int) -> int | None:
+        """None: not all buckets have told anything."""
+        told = list(self._told.get(query, {}).values())
+        return min(told) if len(told) == buckets else None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A query that reads another stage after the change, and has windows over time before and after."""
+
+    name: str
+    stage: str  # the new one
+    buckets: int  # of the former one
+    window: Window  # the new one
+    sources: frozenset[str]  # that have to cover it
+
+    def is_due(self, told: int | None, covered: Covered) -> bool:
+        """Whether all sources cover the first window that the new query has to tell."""
+        if told is None or any(covered.get(source) is None for source in self.sources):
+            return False
+        first = self.window.start(self.window.first_after(told)) if told < FOREVER else FOREVER
+        assert first is not None, "no landmark window"
+        return all(since is not None and since <= first for since in map(covered.get, self.sources))
+
+
+def changed(
+    were: Sequence[QueryPlan], are: Sequence[QueryPlan], sources: Callable[[Collection[str]], Collection[str]]
+) -> list[Changed]:
+    """`sources`: those that windows wait for of these streams, and that are live."""
+    before = {plan.name: plan for plan in were}
+    found = []
+    for plan in are:
+        was = before.get(plan.name)
+        if was is None or was.stage.fingerprint == plan.stage.fingerprint or not _slides(was.window):
+            continue
+        if _slides(plan.window):
+            streams = {stream for node in plan.stage.nodes for stream in node.streams}
+            own = frozenset(sources(streams))
+            assert plan.window is not None
+            found.append(Changed(plan.name, plan.stage.fingerprint, was.stage.buckets, plan.window, own))
+    return found
+
+
+def _slides(window: Window | None) -> bool:
+    return window is not None and window.kind is WindowKind.SLIDING and window.axis.kind is Kind.TIME
+
+
+class ChangeTiming:
+    """Inactive until `start`. `helpers`: its thread, which looks at the new stages; none if no query waits for one."""
+
+    def __init__(
+        self, kafka: KafkaSettings, prefix: str, queries: Sequence[Changed], told: ToldTimes, limit_s: float,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        helper = Helper("changed queries", self._run, (KafkaProblem, KafkaException))
+        self.helpers = (helper,) if queries else ()
+        self._kafka = kafka
+        self._topics = {Topic(TopicKind.PARTIALS, each.stage, prefix).name: each.stage for each in queries}
+        self._queries = queries
+        self._told = told
+        self._now_s = now_s
+        self._until_s = now_s() + limit_s
+        self._covered: dict[str, dict[str, tuple[int, int | None]]] = {stage: {} for stage in self._topics.values()}
+
+    def start(self) -> None:
+        if names := ", ".join(each.name for each in self._queries):
+            _LOG.warning("%s: the former text goes on until its sources cover the new one", names)
+        for helper in self.helpers:
+            helper.start()
+
+    def stop(self) -> None:
+        for helper in self.helpers:
+            helper.stop(2 * _LOOK_EVERY_S)
+
+    @property
+    def waits(self) -> list[str]:
+        """The queries whose change would leave a gap now."""
+        return [
+            each.name
+            for each in self._queries
+            if not each.is_due(self._told.of(each.name, each.buckets), self._covers(each.stage))
+        ]
+
+    @property
+    def due(self) -> bool:
+        if not (waits := self.waits):
+            return True
+        if self._now_s() < self._until_s:
+            return False
+        for each in self._queries:
+            if each.name in waits:
+                covers = self._covers(each.stage)
+                absent = sorted(source for source in each.sources if covers.get(source) is None)
+                _LOG.warning(
+                    "query %s changes although not all sources cover its next window (%s): windows say "
+                    "lossy: not-covered until they do", each.name,
+                    f"not yet: {', '.join(absent)}" if absent else "its windows are longer than job.overlap",
+                )  # fmt: skip
+        return True
+
+    def _covers(self, stage: str) -> Covered:
+        return {source: since for source, (_, since) in self._covered[stage].items()}
+
+    def _run(self, stopping: threading.Event) -> None:
+        """Punctuations go to each partition of a topic: one is read."""
+        reader = consumer(self._kafka, f"lowmark-changes-{uuid.uuid4()}")
+        try:
+            reader.assign([TopicPartition(topic, 0, 0) for topic in self._topics])
+            while not stopping.is_set():
+                self._read(reader)
+        finally:
+            reader.close()
+
+    def _read(self, reader: Consumer) -> None:
+        for message in reader.consume(500, _LOOK_EVERY_S):
+            if message.error() is not None:
+                if message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue  # the first capture that takes the new text makes it
+                raise translate(message.error(), self._kafka)
+            record = decode(message.headers(), message.value(), lambda origin: None)
+            if isinstance(record, Punctuation):
+                self._note(record)
+
+    def _note(self, record: Punctuation) -> None:
+        origin = record.origin
+        of = self._covered.get(origin.stage)
+        if of is not None and origin.epoch >= of.get(origin.source, (-1, None))[0]:
+            of[origin.source] = origin.epoch, record.start_ns if record.ending is Ending.NONE else None
