@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from bench.common.row_count import RowCount
 from highlevel.interface import Operator, Space, Words
-from highlevel.row_marks import RowMark
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
@@ -19,7 +19,6 @@ from lowmark.query.plan.nodes import Aggregate
 from lowmark.query.windows.window import Window
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["CountingState", "Feeding", "Sink", "Taken", "aggregate_of", "feed", "rows_of"]
@@ -93,37 +92,22 @@ class Feeding:
     ended: int | None
 
 
-class Sink:
-    """An `Out` that keeps what is asked for."""
+class Sink(RowCount):
+    """Counts windows, and keeps rows if asked to."""
 
     def __init__(self, keep: bool = False) -> None:
+        super().__init__()
         self.keep = keep
         self.outputs: list[Words] = []
-        self.count = 0
         self.windows = 0
 
     def rows(self, port: int, rows: Words) -> None:
-        self.count += len(rows)
+        super().rows(port, rows)
         if self.keep:
             self.outputs.append(rows)
 
-    def promise(self, port: int, promise: Promise) -> None:
-        pass
-
     def closed(self, port: int, windows: range, tuples: int) -> None:
         self.windows += len(windows)
-
-    def late(self, port: int, rows: Words) -> None:
-        raise RuntimeError(f"{len(rows)} rows came late: the stream is not what was declared")
-
-    def shed(self, port: int, rows: Words, reason: Reason) -> None:
-        raise RuntimeError(reason.value)
-
-    def mark(self, port: int, mark: RowMark) -> None:
-        raise RuntimeError(f"{mark}")
-
-    def flaw(self, port: int, window: int, reason: Reason) -> None:
-        raise RuntimeError(f"window {window}: {reason.value}")
 
 
 def feed(operator: Operator, feedings: Iterable[Feeding], *, measure: bool = False, keep: bool = False) -> Taken:

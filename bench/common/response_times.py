@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from bench.common.row_count import RowCount
 from highlevel.interface import Words
-from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import Ints
-from lowmark.wire.records.punctuations import Promise
-from lowmark.wire.records.verdicts import Reason
 
 __all__ = ["Burst", "Collected", "Costs", "bursts_of", "exponential_times", "fitted", "pareto_times"]
 
@@ -48,34 +46,16 @@ class Burst:
     rows: Words
 
 
-@dataclass
-class Collected:
-    """An `Out` that keeps rows and promises until they are taken."""
+class Collected(RowCount):
+    """Keeps rows until they are taken."""
 
-    matrices: list[tuple[int, Words]] = field(default_factory=list)
-    emitted: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrices: list[tuple[int, Words]] = []
 
     def rows(self, port: int, rows: Words) -> None:
+        super().rows(port, rows)
         self.matrices.append((port, rows))
-        self.emitted += len(rows)
-
-    def promise(self, port: int, promise: Promise) -> None:
-        pass
-
-    def closed(self, port: int, windows: range, tuples: int) -> None:
-        pass
-
-    def late(self, port: int, rows: Words) -> None:
-        raise RuntimeError(f"{len(rows)} rows came late")
-
-    def shed(self, port: int, rows: Words, reason: Reason) -> None:
-        raise RuntimeError(f"{len(rows)} rows were given up: {reason}")
-
-    def mark(self, port: int, mark: RowMark) -> None:
-        raise RuntimeError(f"a mark: {mark}")
-
-    def flaw(self, port: int, window: int, reason: Reason) -> None:
-        raise RuntimeError(f"a flaw in window {window}: {reason}")
 
     def take(self) -> list[tuple[int, Words]]:
         taken, self.matrices = self.matrices, []

@@ -10,14 +10,12 @@ from pathlib import Path
 from bench.baselines.merging import Merge
 from bench.common.join_runs import NS, Flows, HeldState
 from bench.common.reports import Figure, spread, write_csv
-from highlevel.interface import Words
+from bench.common.row_count import RowCount
 from highlevel.join import JoinOperator
-from highlevel.row_marks import RowMark
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["measure_late", "measure_skew"]
@@ -49,34 +47,6 @@ class Memory:
     @property
     def ratio(self) -> float:
         return self.oop / self.iop
-
-
-class _Counting:
-    """An `Out` that counts rows."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def rows(self, port: int, rows: Words) -> None:
-        self.count += len(rows)
-
-    def promise(self, port: int, promise: Promise) -> None:
-        pass
-
-    def closed(self, port: int, windows: range, tuples: int) -> None:
-        pass
-
-    def late(self, port: int, rows: Words) -> None:
-        raise RuntimeError(f"{len(rows)} rows came late")
-
-    def shed(self, port: int, rows: Words, reason: Reason) -> None:
-        raise RuntimeError(reason.value)
-
-    def mark(self, port: int, mark: RowMark) -> None:
-        raise RuntimeError(f"{mark}")
-
-    def flaw(self, port: int, window: int, reason: Reason) -> None:
-        pass
 
 
 def measure_skew(
@@ -131,7 +101,7 @@ def _measured(plan: Join, sources: Sequence[_Source], flows: int, seconds: int, 
 
 def _run(plan: Join, sources: Sequence[_Source], flows: int, seconds: int, *, merged: bool) -> tuple[int, int]:
     """The most memory that is held, and the pairs."""
-    operator, state, out = JoinOperator(plan), HeldState(), _Counting()
+    operator, state, out = JoinOperator(plan), HeldState(), RowCount()
     ports = range(len(plan.inputs))
     ends = [[of.lag for of in sources if of.port == port] for port in ports]
     merges = [

@@ -47,9 +47,10 @@ class OperatorRun:
     shed: int
 
 
-@dataclass
 class _Out(Collected):
-    given_up: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_up = 0
 
     def shed(self, port: int, rows: Words, reason: Reason) -> None:
         if reason is not Reason.WINDOW_OBLIVIOUS:
@@ -82,7 +83,7 @@ def run_operator(setting: Setting, seed: int, memory: Memory, buffer: Strategy |
         for port in range(len(streams)):
             operator.on_promise(port, Promise((Bound(PANE, FOREVER),), last=True), state, out)
         room.close()
-    return OperatorRun(out.emitted / possible(streams), kept / steps, most, out.given_up)
+    return OperatorRun(out.count / possible(streams), kept / steps, most, out.given_up)
 
 
 def _passed(stream: Stream) -> Ints:

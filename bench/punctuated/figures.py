@@ -163,7 +163,7 @@ def _runs(
                 spent = time.process_time() - began
                 run = runs[name]
                 run.kept.append(sum(len(operator.nodes(port, state)) for port in (0, 1)))
-                run.emitted.append(out.emitted)
+                run.emitted.append(out.count)
                 run.told.append(out.told)
                 run.seconds.append(spent + (run.seconds[-1] if run.seconds else 0.0))
                 out.take()

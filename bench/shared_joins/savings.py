@@ -87,4 +87,4 @@ def _cost(operators: Sequence[Operator], batches: Sequence[Sequence[Words]]) -> 
                 operator.on_promise(port, Promise((Bound(PANE, second + 1),)), state, out)
             out.take()
         most = max(most, sum(state.held for state in states))
-    return Cost(time.process_time() - began, most, out.emitted)
+    return Cost(time.process_time() - began, most, out.count)

@@ -142,7 +142,7 @@ def _served(plan: SharedJoin, rows: Words, state: MemoryState) -> tuple[int, int
     scans = operator.waiting(state).scans
     while operator.work(state, out, 1 << 16):
         out.take()
-    return scans, operator.waiting(state).examined, out.emitted
+    return scans, operator.waiting(state).examined, out.count
 
 
 def run(setting: Setting, scheduling: Scheduling, costs: Costs) -> Times:
@@ -167,9 +167,9 @@ def run(setting: Setting, scheduling: Scheduling, costs: Costs) -> Times:
                 operator.on_promise(port, Promise((Bound(PANE, told // NS),)), state, out)
         waiting = operator.waiting(state)
         most, held = max(most, len(waiting)), max(held, len(waiting.outer))
-        looked, emitted = waiting.examined, out.emitted
+        looked, emitted = waiting.examined, out.count
         left = operator.work(state, out, 1)
-        spent = costs.of(1, operator.waiting(state).examined - looked, out.emitted - emitted) * NS
+        spent = costs.of(1, operator.waiting(state).examined - looked, out.count - emitted) * NS
         clock.note(now, spent, out.take())
         now += spent
     kept = sum(

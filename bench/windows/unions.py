@@ -12,15 +12,14 @@ import numpy as np
 from bench.baselines.merging import Merge
 from bench.common.aggregate_runs import CountingState, aggregate_of, rows_of
 from bench.common.reports import Figure, spread, write_csv
+from bench.common.row_count import RowCount
 from highlevel.interface import Words
 from highlevel.operators.aggregate import AggregateOperator
-from highlevel.row_marks import RowMark
 from lowmark.query.options import Strategy
 from lowmark.query.plan.nodes import Aggregate
 from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.records.partials import PANE
 from lowmark.wire.records.punctuations import Bound, Promise
-from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.schema import Kind
 
 __all__ = ["Q8_2", "Q8_5", "Union", "measure_unions"]
@@ -87,7 +86,7 @@ def measure_unions(results: Path, union: Union) -> None:
 
 def _run(plan: Aggregate, union: Union, lag: int, ordered: bool) -> tuple[int, int]:
     """The most bytes, and the rows of the answer."""
-    operator, state, out = AggregateOperator(plan), CountingState(), _Counting()
+    operator, state, out = AggregateOperator(plan), CountingState(), RowCount()
     merge = Merge(len(union.rates), 1)
     bounds = [0] * len(union.rates)
     most = 0
@@ -111,31 +110,3 @@ def _arrivals(plan: Aggregate, union: Union, lag: int) -> Iterator[tuple[int, in
             if 0 <= second < union.length:
                 rate = union.rates[number]
                 yield number, second, rows_of(plan, np.full(rate, second), random.integers(0, union.groups, rate))
-
-
-class _Counting:
-    """An `Out` that counts rows."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def rows(self, port: int, rows: Words) -> None:
-        self.count += len(rows)
-
-    def promise(self, port: int, promise: Promise) -> None:
-        pass
-
-    def closed(self, port: int, windows: range, tuples: int) -> None:
-        pass
-
-    def late(self, port: int, rows: Words) -> None:
-        raise RuntimeError(f"{len(rows)} tuples came late")
-
-    def shed(self, port: int, rows: Words, reason: Reason) -> None:
-        raise RuntimeError(reason.value)
-
-    def mark(self, port: int, mark: RowMark) -> None:
-        raise RuntimeError(f"{mark}")
-
-    def flaw(self, port: int, window: int, reason: Reason) -> None:
-        raise RuntimeError(f"window {window}: {reason.value}")
