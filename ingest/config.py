@@ -9,7 +9,7 @@ from ingest.disorder.declarations import Disorder, DisorderError, Scan, WithinTi
 from ingest.files.inputs import STANDARD_INPUT
 from lowmark.query.expr.expressions import Expr
 
-__all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Replay", "RingConfig"]
+__all__ = ["LIVE_DISORDER", "FileConfig", "LiveConfig", "Playback", "RingConfig"]
 
 LIVE_DISORDER = WithinTime(50_000_000)
 """The disorder of interfaces without a declaration: their receive queues reorder frames."""
@@ -18,7 +18,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class Playback:
     """A capture played back as if it were live. Raises ValueError for impossible values."""
 
     pace: float | None = None  # seconds of the capture per second; None: as fast as it is read
@@ -42,7 +42,7 @@ class FileConfig:
     stream: str
     path: str
     disorder: Disorder | None = None  # None: scan if the capture can be read twice, else ordered
-    replay: Replay | None = None
+    replay: Playback | None = None
     follow: bool = False  # at the end, wait for more: the file grows, or another one comes
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from bench.oblivious.runs import (
 )
 from highlevel.join.oblivious.disk_buffer import DiskRoom
 from lowmark.query.expr.evaluate import Ints
-from lowmark.query.optimize.buffer_model import Strategy
+from lowmark.query.optimize.buffer_model import Buffering
 from lowmark.query.options import Memory
 
 __all__ = ["measure_buffers", "measure_latency", "measure_operator", "measure_strategies", "measure_windows"]
@@ -35,12 +35,12 @@ _BLOCK = 100 * ROW_BYTES
 _LIMIT = 1 << 26
 
 _NAMES = {
-    Strategy.KEEP: "WO-Join",
-    Strategy.SORT: "Memory-Sort First",
-    Strategy.DISK: "Disk-Buffer First",
-    Strategy.HYBRID: "Hybrid",
+    Buffering.KEEP: "WO-Join",
+    Buffering.SORT: "Memory-Sort First",
+    Buffering.DISK: "Disk-Buffer First",
+    Buffering.HYBRID: "Hybrid",
 }
-_SHORT = {Strategy.KEEP: "WO-Join", Strategy.SORT: "MSF", Strategy.DISK: "DBF", Strategy.HYBRID: "Hybrid"}
+_SHORT = {Buffering.KEEP: "WO-Join", Buffering.SORT: "MSF", Buffering.DISK: "DBF", Buffering.HYBRID: "Hybrid"}
 
 _Curves = dict[str, Sequence[float]]
 
@@ -54,8 +54,8 @@ def measure_buffers(results: Path, *, query_1: Setting, query_2: Setting, repeat
         for tells, runs in known.items():
             join = WindowJoin(3, known=Known(query_1, streams, tells))
             runs.append(run_query(query_1, streams, [join], backtracks=tells is Tells.COUNT))
-        monitored.append(oblivious(query_1, seed, Strategy.KEEP))
-        trees.append(oblivious(query_2, seed, Strategy.KEEP, backtracks=True))
+        monitored.append(oblivious(query_1, seed, Buffering.KEEP))
+        trees.append(oblivious(query_2, seed, Buffering.KEEP, backtracks=True))
     accuracies = {
         **{f"Query 1, all known, tuples meanwhile: {tells.value}": runs for tells, runs in known.items()},
         "Query 1, monitored": monitored, "Query 2, monitored": trees,
@@ -97,7 +97,7 @@ def measure_windows(results: Path, *, query_1: Setting, query_2: Setting, repeat
     rows = []
     for name, setting in (("Query 1", query_1), ("Query 2", query_2)):
         for seed in range(repeats):
-            ours = oblivious(setting, seed, Strategy.KEEP)
+            ours = oblivious(setting, seed, Buffering.KEEP)
             first = max(1, round(ours.memory / sum(_inputs(setting))))
             at_par = windowed(setting, seed, first)
             window, run = _least_window(setting, seed, first, target)
@@ -127,7 +127,7 @@ def measure_strategies(results: Path, *, query_1: Setting, query_2: Setting, rep
     """Figs. 9 and 10."""
     rows, curves, mean = [], {}, {}
     for name, setting in (("Query 1", query_1), ("Query 2", query_2)):
-        for strategy in Strategy:
+        for strategy in Buffering:
             runs = [oblivious(setting, seed, strategy) for seed in range(repeats)]
             mean[name, strategy] = fmean(run.memory for run in runs)
             rows.append((name, strategy.value, mean[name, strategy], fmean(run.accuracy for run in runs)))
@@ -139,8 +139,8 @@ def measure_strategies(results: Path, *, query_1: Setting, query_2: Setting, rep
     said = "; ".join(
         f"{name}: "
         + ", ".join(
-            f"{_SHORT[way]} {mean[name, way] / mean[name, Strategy.KEEP]:.0%}"
-            for way in (Strategy.SORT, Strategy.DISK, Strategy.HYBRID)
+            f"{_SHORT[way]} {mean[name, way] / mean[name, Buffering.KEEP]:.0%}"
+            for way in (Buffering.SORT, Buffering.DISK, Buffering.HYBRID)
         )
         for name in ("Query 1", "Query 2")
     )
@@ -148,7 +148,7 @@ def measure_strategies(results: Path, *, query_1: Setting, query_2: Setting, rep
     ours = f"of the memory of WO-Join, {said}; accuracy at least {least:.2%}"
     with Figure(results, "wu_fig_10", "Average memory (after fig. 10)", ours) as axes:
         at = np.arange(2)
-        for place, strategy in enumerate(Strategy):
+        for place, strategy in enumerate(Buffering):
             values = [mean[name, strategy] for name in ("Query 1", "Query 2")]
             axes.bar(at + 0.2 * place, values, 0.2, label=_NAMES[strategy])
         axes.set_xticks(at + 0.3, ["Query 1", "Query 2"])
@@ -160,7 +160,7 @@ def measure_operator(results: Path, *, query_1: Setting, repeats: int) -> None:
     """Query 1 through the product's operator: until the frontier has passed, and as the model says."""
     rows = []
     for memory in Memory:
-        for way in Strategy:
+        for way in Buffering:
             runs = [run_operator(query_1, seed, memory, way) for seed in range(repeats)]
             accuracy, kept, shed = (
                 fmean(values) for values in zip(*((r.accuracy, r.kept, r.shed) for r in runs), strict=True)
@@ -176,12 +176,12 @@ def measure_operator(results: Path, *, query_1: Setting, repeats: int) -> None:
 
 def measure_latency(results: Path, *, query_1: Setting, repeats: int) -> None:
     """Fig. 11: tuple by tuple, on a virtual clock on which work takes what it takes here, disk and all."""
-    found: dict[str, list[float]] = {"W-Join": [], **{_SHORT[way]: [] for way in Strategy}}
+    found: dict[str, list[float]] = {"W-Join": [], **{_SHORT[way]: [] for way in Buffering}}
     for seed in range(repeats):
         streams = streams_of(query_1, seed)
         window = max(len(stream.keys) for stream in streams)
         found["W-Join"].append(median(run_query(query_1, streams, [WindowJoin(3, [window] * 3)]).latencies))
-        for way in Strategy:
+        for way in Buffering:
             found[_SHORT[way]].append(median(oblivious(query_1, seed, way).latencies))
     times = {name: fmean(values) for name, values in found.items()}
     write_csv(results, "wu_fig_11", ("join", "median_latency_s"), list(times.items()))
@@ -198,7 +198,7 @@ def measure_latency(results: Path, *, query_1: Setting, repeats: int) -> None:
         axes.set_ylabel("seconds, median")
 
 
-def oblivious(setting: Setting, seed: int, strategy: Strategy, *, backtracks: bool = False) -> Run:
+def oblivious(setting: Setting, seed: int, strategy: Buffering, *, backtracks: bool = False) -> Run:
     with _room() as room:
         joins = [ObliviousJoin(inputs, strategy, room) for inputs in _inputs(setting)]
         return run_query(setting, streams_of(setting, seed), joins, backtracks=backtracks)

@@ -22,7 +22,7 @@ from highlevel.join.oblivious.oblivious_join import ObliviousJoinOperator
 from highlevel.state import MemoryState
 from lowmark.query.compile import compile_query
 from lowmark.query.expr.evaluate import Ints
-from lowmark.query.optimize.buffer_model import Strategy
+from lowmark.query.optimize.buffer_model import Buffering
 from lowmark.query.options import Joins, Memory
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.partials import PANE
@@ -58,7 +58,7 @@ class _Out(Collected):
         self.given_up += len(rows)
 
 
-def run_operator(setting: Setting, seed: int, memory: Memory, buffer: Strategy | None = None) -> OperatorRun:
+def run_operator(setting: Setting, seed: int, memory: Memory, buffer: Buffering | None = None) -> OperatorRun:
     """All results must be there that can be, unless the model decides."""
     streams = streams_of(setting, seed)
     plan = compile_query(_SQL, buckets=1, joins=Joins(memory=memory, buffer=buffer)).steps[0].plan

@@ -23,7 +23,7 @@ from highlevel.join.oblivious.disk_buffer import DiskRoom
 from highlevel.join.oblivious.memory_policy import MemoryPolicy
 from highlevel.state import MemoryState
 from lowmark.query.expr.evaluate import Ints
-from lowmark.query.optimize.buffer_model import Strategy, joined
+from lowmark.query.optimize.buffer_model import Buffering, joined
 from lowmark.wire.rows.values import FOREVER
 
 __all__ = [
@@ -213,7 +213,7 @@ class WindowJoin:
 class ObliviousJoin(WindowJoin):
     """The join without windows: buffers as the monitor finds them, rows admitted as the strategy has it."""
 
-    def __init__(self, inputs: int, strategy: Strategy, room: DiskRoom | None) -> None:
+    def __init__(self, inputs: int, strategy: Buffering, room: DiskRoom | None) -> None:
         super().__init__(inputs)
         self._state = MemoryState()
         policy = MemoryPolicy((ROW_BYTES,) * inputs, forced=strategy)

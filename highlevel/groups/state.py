@@ -13,7 +13,8 @@ from highlevel.groups.layout import Layout
 from highlevel.interface import Space, Words
 
 __all__ = [
-    "ONLY", "ClosedSoFar", "Running", "closing_space", "early_space", "rows_space", "running_space", "tables_space",
+    "ONLY", "ClosedSoFar", "SlidingGroups", "closing_space", "early_space", "rows_space", "running_space",
+    "tables_space",
 ]  # fmt: skip
 
 ONLY = 0
@@ -33,7 +34,7 @@ class ClosedSoFar:
 
 
 @dataclass(slots=True)
-class Running:
+class SlidingGroups:
     """The groups of the panes from `start` up to `end`, kept from one window to the next."""
 
     start: int
@@ -63,13 +64,13 @@ def tables_space(name: str, layout: Layout) -> Space[GroupTable]:
     return Space(name, GroupTable.encode, lambda data: GroupTable.decode(layout, data), merge)
 
 
-def running_space(layout: Layout) -> Space[Running]:
-    def encode(piece: Running) -> bytes:
+def running_space(layout: Layout) -> Space[SlidingGroups]:
+    def encode(piece: SlidingGroups) -> bytes:
         return _RUNNING.pack(piece.start, piece.end) + piece.table.encode()
 
-    def decode(data: bytes) -> Running:
+    def decode(data: bytes) -> SlidingGroups:
         start, end = _RUNNING.unpack_from(data)
-        return Running(start, end, GroupTable.decode(layout, data[_RUNNING.size :]))
+        return SlidingGroups(start, end, GroupTable.decode(layout, data[_RUNNING.size :]))
 
     return Space("running", encode, decode)
 

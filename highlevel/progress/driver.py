@@ -19,6 +19,7 @@ from highlevel.graph import Graph
 from highlevel.interface import Space, State, Words
 from highlevel.operators.incoming import panes_of
 from highlevel.progress.apply_punctuation import receive
+from highlevel.progress.bucket_identity import BucketIdentity
 from highlevel.progress.exchange_channel import bucket_source
 from highlevel.progress.future_records import MAX_AHEAD_NS, is_future
 from highlevel.progress.granules import granule_of_time
@@ -26,7 +27,6 @@ from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
-from highlevel.progress.place import Place
 from highlevel.progress.promises.lane_values import LaneValues
 from highlevel.progress.promises.told_values import ToldValues
 from highlevel.progress.promises.values import ValuePromises, about_values, in_panes, news, of_all
@@ -91,7 +91,7 @@ class BucketDriver:
         self._served = served(self._plans, lambda query: lives.get(query, generation))
         joining, fresh = joining_steps(state, self._plans, self._served)
         places = {
-            plan.name: Place(bucket, stage.buckets, lives.get(plan.name, generation),
+            plan.name: BucketIdentity(bucket, stage.buckets, lives.get(plan.name, generation),
                              bucket_source(bucket, lives.get(plan.name)))
             for plan in plans
         }  # fmt: skip

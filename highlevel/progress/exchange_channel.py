@@ -18,8 +18,8 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.interface import Space, State, Words
+from highlevel.progress.bucket_identity import BucketIdentity
 from highlevel.progress.outputs import Forward
-from highlevel.progress.place import Place
 from highlevel.progress.promises.joint import JointPromises
 from highlevel.progress.promises.values import ValuePromises, about_values, news
 from highlevel.progress.records import batch_of_rows
@@ -38,7 +38,7 @@ _MOST_ACCOUNTS = 4096
 """Most accounts, and most taints, in one punctuation of an exchange."""
 
 
-def channels(plan: QueryPlan, place: Place, state: State) -> dict[int, Channel]:
+def channels(plan: QueryPlan, place: BucketIdentity, state: State) -> dict[int, Channel]:
     """The channels of a query, by step."""
     found = {}
     for step, at in enumerate(plan.steps):
@@ -86,8 +86,8 @@ class Channel:
     mark, and the next punctuation reports it."""
 
     def __init__(
-        self, query: str, exchange: Exchange, send: Send, joint: frozenset[str], fingerprint: str, place: Place,
-        state: State,
+        self, query: str, exchange: Exchange, send: Send, joint: frozenset[str], fingerprint: str,
+        place: BucketIdentity, state: State,
     ) -> None:  # fmt: skip
         node = exchange.node
         self._query = query

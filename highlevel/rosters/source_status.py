@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from highlevel.join.oblivious.usage import Buffer
 from highlevel.join.punctuated import FreedRows
+from highlevel.progress.bucket_identity import Witness
 from highlevel.progress.lanes import Lanes
 from highlevel.progress.ledger import Ledger
-from highlevel.progress.place import Witness
 from highlevel.rosters.roster import Roster
 from lowmark.query.plan.nodes import Node
 from lowmark.wire.rows.values import FOREVER

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.state import ONLY, Running, running_space, tables_space
+from highlevel.groups.state import ONLY, SlidingGroups, running_space, tables_space
 from highlevel.interface import Space, State
 from lowmark.query.aggregates.calls import DIFFERENTIAL
 from lowmark.query.optimize.window_strategy import MUCH_OVERLAP
@@ -103,7 +103,7 @@ class _Subtracting:
         extent = self._window.extent(window)
         running = state.get(self._space, ONLY)
         if running is None or running.end <= extent.start:
-            running = Running(extent.start, extent.start, GroupTable(self._layout))
+            running = SlidingGroups(extent.start, extent.start, GroupTable(self._layout))
         for pane in panes.within(running.end, extent.stop):
             running.table.merge_table(panes.table(pane))
         running.end = extent.stop

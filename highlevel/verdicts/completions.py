@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from highlevel.graph import Answer
 from highlevel.interface import Space, State, Words
+from highlevel.progress.bucket_identity import BucketIdentity, Witness
 from highlevel.progress.exchange_channel import channels
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
-from highlevel.progress.place import Place, Witness
 from highlevel.progress.promises.complete_rows import step_bounds
 from highlevel.row_marks import windows_shown
 from highlevel.verdicts.late_rows import LateRows
@@ -47,7 +47,7 @@ class Completions:
     """One query in its bucket: what it has announced about its windows, and the losses that concern them."""
 
     def __init__(
-        self, answer: Answer, losses: Losses, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        self, answer: Answer, losses: Losses, ledgers: Mapping[str, Ledger], place: BucketIdentity, state: State,
         witness: Callable[[tuple[str, ...]], Witness],
     ) -> None:  # fmt: skip
         self.plan = plan = answer.plan

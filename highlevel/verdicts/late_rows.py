@@ -16,7 +16,7 @@ from highlevel.groups.split import split
 from highlevel.groups.state import tables_space
 from highlevel.interface import Space, State, Words
 from highlevel.operators.late_view import LateView
-from highlevel.progress.place import Place
+from highlevel.progress.bucket_identity import BucketIdentity
 from highlevel.verdicts.window_sequence import WindowRun
 from lowmark.query.optimize.late_corrections import merges
 from lowmark.query.options import Late
@@ -35,7 +35,7 @@ _GROUPS = 256
 class LateRows:
     """Late rows of one query in one bucket. If the query only counts late tuples, it outputs nothing."""
 
-    def __init__(self, plan: QueryPlan, place: Place, state: State) -> None:
+    def __init__(self, plan: QueryPlan, place: BucketIdentity, state: State) -> None:
         self._whose = plan.name, place.generation, place.bucket
         self._state = state
         read = (

@@ -34,22 +34,22 @@ class MeldedSequence:
         self.flaws = Flaws()
         self.first: int | None = None  # the first window of all
         self.next: int | None = None
-        self._told: dict[str, list[WindowRun]] = {member: [] for member in members}
+        self._runs: dict[str, list[WindowRun]] = {member: [] for member in members}
 
     def follow(self, member: str, spans: Iterable[WindowRun]) -> None:
         """Take windows that a member has closed."""
-        self._told[member] += spans
+        self._runs[member] += spans
 
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
         """The spans after those already output, given that all members have closed the windows below `front`. A window
         with rows is a span of its own."""
-        told = [span for spans in self._told.values() for span in spans]
-        if front == NEVER or not told:
+        runs = [span for spans in self._runs.values() for span in spans]
+        if front == NEVER or not runs:
             return []
-        start = self._begin(told) if self.next is None else self.next
-        stop = min(front, max(span.to for span in told) + 1)
+        start = self._begin(runs) if self.next is None else self.next
+        stop = min(front, max(span.to for span in runs) + 1)
         edges = {start, stop}
-        for span in told:
+        for span in runs:
             edges |= {span.first, span.to + 1}
         for closing in closings:
             edges |= {closing.windows.start, closing.windows.stop}
@@ -59,17 +59,17 @@ class MeldedSequence:
         if len(bounds) < 2:
             return []
         self.first, self.next = start if self.first is None else self.first, stop
-        self._told = {member: _behind(spans, stop) for member, spans in self._told.items()}
-        given = _together(told, bounds)
+        self._runs = {member: _behind(spans, stop) for member, spans in self._runs.items()}
+        given = _together(runs, bounds)
         given = [replace(span, finding=span.finding + self.marks.finding(span.first, span.to + 1)) for span in given]
         self.marks.prune(stop)
         return given
 
-    def _begin(self, told: Sequence[WindowRun]) -> int:
+    def _begin(self, runs: Sequence[WindowRun]) -> int:
         """The first window that a member reports, or an earlier window that it has skipped and that had a loss
         since."""
         low = self.marks.low()
-        first = min(span.first for span in told)
+        first = min(span.first for span in runs)
         return first if low is None else min(first, low)
 
     def needs(self, front: int) -> int:
@@ -79,7 +79,7 @@ class MeldedSequence:
     @property
     def waiting(self) -> int:
         """Number of windows with tuples that members have closed and that are not output yet."""
-        holding = (span for spans in self._told.values() for span in spans if span.tuples)
+        holding = (span for spans in self._runs.values() for span in spans if span.tuples)
         return len({window for span in holding for window in range(span.first, span.to + 1)})
 
     def lost(self, finding: Finding) -> None:
@@ -92,20 +92,20 @@ class MeldedSequence:
         return range(self.first if start == NEVER else start, min(stop, self.next))
 
     def row(self) -> MeldedRow:
-        told = [[span.row() for span in spans] for spans in self._told.values()]
-        return self.first, self.next, self.marks.rows(), self.flaws.rows(), told
+        runs = [[span.row() for span in spans] for spans in self._runs.values()]
+        return self.first, self.next, self.marks.rows(), self.flaws.rows(), runs
 
     def restore(self, row: MeldedRow) -> None:
-        self.first, self.next, marks, flaws, told = row
+        self.first, self.next, marks, flaws, runs = row
         self.marks, self.flaws = Marks.of_rows(marks), Flaws(flaws)
-        self._told = {member: list(map(WindowRun.of_row, rows)) for member, rows in zip(self._told, told, strict=True)}
+        self._runs = {member: list(map(WindowRun.of_row, rows)) for member, rows in zip(self._runs, runs, strict=True)}
 
 
-def _together(told: Iterable[WindowRun], bounds: Sequence[int]) -> list[WindowRun]:
+def _together(runs: Iterable[WindowRun], bounds: Sequence[int]) -> list[WindowRun]:
     """One span between each two bounds: what all members have reported of it. Windows that a member has not reported
     are outside the range of windows it holds."""
     given = [WindowRun(first, after - 1, 0, EXACT) for first, after in pairwise(bounds)]
-    for span in told:
+    for span in runs:
         for at in range(bisect_left(bounds, span.first), min(bisect_left(bounds, span.to + 1), len(given))):
             one = given[at]
             given[at] = WindowRun(one.first, one.to, one.tuples + span.tuples, one.finding + span.finding)

@@ -88,11 +88,11 @@ class WindowSequence:
     def close(self, closings: Iterable[Closing], front: int) -> list[WindowRun]:
         """The spans after those already output, given that the step has reported these closings and every pane below
         `front` has ended."""
-        told = list(closings)
+        closings = list(closings)
         if self.next is None:
-            self.first = self.next = self._begin(told, front)
+            self.first = self.next = self._begin(closings, front)
         spans: list[WindowRun] = []
-        for closing in told:
+        for closing in closings:
             windows = closing.windows
             if self.next is None or windows.start < self.next:
                 raise ValueError(f"window {windows.start} has closed twice, or out of order")
@@ -139,10 +139,10 @@ class WindowSequence:
         self.first, self.next, marks, flaws, past, self._low, self._high = row
         self.marks, self.flaws, self._past = Marks.of_rows(marks), Flaws(flaws), Finding.of_row(past)
 
-    def _begin(self, told: Sequence[Closing], front: int) -> int | None:
+    def _begin(self, closings: Sequence[Closing], front: int) -> int | None:
         """The first window of all: the first that ends after the first frontier, or an earlier one that holds a tuple
         or a loss from before it."""
-        begins = [closing.windows.start for closing in told if closing.tuples]
+        begins = [closing.windows.start for closing in closings if closing.tuples]
         lows = [self._low, self.marks.low()]
         lows += [low for ledger in self._ledgers for low in (ledger.low, ledger.marks.low())]
         begins += [self.window.wids(low).start for low in lows if low is not None]

@@ -8,10 +8,10 @@ from dataclasses import astuple, dataclass, field, replace
 
 from highlevel.graph import Answer
 from highlevel.interface import Space, State, Words
+from highlevel.progress.bucket_identity import BucketIdentity, Witness
 from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Output, ResultRows
-from highlevel.progress.place import Place, Witness
 from highlevel.row_marks import EVERYWHERE, RowMark
 from highlevel.verdicts.marks import EXACT, NOTHING, Finding, FindingRow, Mark, MarkRow, Marks
 from lowmark.wire.records.verdicts import Amendment, Complete, OpenCount, Reason, Verdict
@@ -47,7 +47,7 @@ class Windowless:
     beyond the earliest of them."""
 
     def __init__(
-        self, answer: Answer, ledgers: Mapping[str, Ledger], place: Place, state: State,
+        self, answer: Answer, ledgers: Mapping[str, Ledger], place: BucketIdentity, state: State,
         witness: Callable[[tuple[str, ...]], Witness],
     ) -> None:  # fmt: skip
         self._plan = plan = answer.plan

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ingest.config import Replay
+from ingest.config import Playback
 from ingest.disorder.stream_time import StreamTime, moved
 from lowmark.wire.frames import BAD_TIME, Flaw, FrameBlock
 from lowmark.wire.rows.values import FOREVER, NEVER
@@ -22,7 +22,7 @@ _MOST_WAIT_S = 0.2
 
 def replayed(
     blocks: Iterator[FrameBlock],
-    replay: Replay,
+    replay: Playback,
     *,
     start_ns: int,
     now_ns: Callable[[], int],

@@ -35,7 +35,7 @@ class ServiceManager:
     def there(self) -> bool:
         return bool(self._address)
 
-    def told(self, progress: Callable[[str], None]) -> Callable[[str], None]:
+    def shown_too(self, progress: Callable[[str], None]) -> Callable[[str], None]:
         """As `progress`; the manager shows the text, too (`systemctl status`)."""
 
         def tell(text: str) -> None:

@@ -11,7 +11,7 @@ from enum import Enum
 from fractions import Fraction
 
 from lowmark.query.catalog import unit_ns
-from lowmark.query.optimize.buffer_model import Strategy as Buffering
+from lowmark.query.optimize.buffer_model import Buffering
 from lowmark.wire.rows.values import INT64_MAX
 
 __all__ = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from highlevel.progress.records import Batch
-from ingest.config import FileConfig, Replay
+from ingest.config import FileConfig, Playback
 from ingest.disorder.declarations import Disorder, Ordered, Scan, WithinTime
 from ingest.files.source import FileSource
 from lowlevel.config import LowLevelConfig
@@ -74,7 +74,7 @@ def test_a_slow_replay_lets_windows_out_in_its_own_time(disorder: Disorder, tmp_
     path = write_pcap(tmp_path / "a.pcap", [frame(Spec(ts=second * SECOND)) for second in range(0, 600, 5)])
     plan = compile_query("SELECT srcIP, count(*) [RANGE 1 minute] FROM A GROUP BY srcIP", streams={"A": 1}, buckets=1)
     clock = Clock()
-    config = FileConfig(name="a", stream="A", path=str(path), disorder=disorder, replay=Replay(pace=1.0))
+    config = FileConfig(name="a", stream="A", path=str(path), disorder=disorder, replay=Playback(pace=1.0))
     source = FileSource(config, now_ns=lambda: clock.now, wait=clock.wait)
     feed = Feed(source, plan.stage.nodes, LowLevelConfig(), "stage", False)
     feed.start()

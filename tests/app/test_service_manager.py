@@ -32,7 +32,7 @@ class Clock:
 def test_a_life(told: Told) -> None:
     clock, shown = Clock(), list[str]()
     service = ServiceManager(told.environment, clock)
-    service.told(shown.append)("waiting for\nKafka")
+    service.shown_too(shown.append)("waiting for\nKafka")
     service.ready()
     for _ in range(12):  # seconds, each with some work
         clock.now_s += 1

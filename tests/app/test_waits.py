@@ -197,7 +197,7 @@ def test_an_answer_without_windows_that_tells_of_no_rows_may_be_behind() -> None
     of = lagging(plan, a=(15,))
     go_on(of, plan, "b", 47)
     of.complete(completed(plan, 1, None, 10 * SECOND))
-    why = "tuples have come since it told of rows: they made none, or it is behind"
+    why = "tuples have come since its last report: they made no row, or it is behind"
     assert [(item.why, item.up_to, item.behind_ns) for item in only(of).waiting] == [
         (why, "1970-01-01T00:00:10Z", 37 * SECOND)
     ]

@@ -21,7 +21,7 @@ from bench.oblivious.figures import (
 )
 from bench.oblivious.runs import Setting, streams_of
 from bench.oblivious.scrambled_streams import Change, scrambled_stream, scrambling_of
-from lowmark.query.optimize.buffer_model import Strategy
+from lowmark.query.optimize.buffer_model import Buffering
 from tests.join.scrambled import Arrival, arrivals, scrambled, scrambling
 
 
@@ -80,6 +80,6 @@ def test_the_figures_at_a_tiny_size(tmp_path: Path) -> None:
 def test_strategies_stand_as_the_paper_says() -> None:
     """Query 1: disk-buffer first saves more than memory-sort first, and hybrid most."""
     setting = Setting(3, 60, most_scrambling=100)
-    memory = {way: oblivious(setting, 1, way).memory for way in Strategy}
+    memory = {way: oblivious(setting, 1, way).memory for way in Buffering}
     assert max(stream.scrambling for stream in streams_of(setting, 1)) > 20
-    assert memory[Strategy.HYBRID] < memory[Strategy.DISK] < memory[Strategy.SORT] < memory[Strategy.KEEP]
+    assert memory[Buffering.HYBRID] < memory[Buffering.DISK] < memory[Buffering.SORT] < memory[Buffering.KEEP]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ingest.config import Replay
+from ingest.config import Playback
 from ingest.disorder.low_watermarks import NEVER
 from ingest.files.replay import replayed
 from lowmark.wire.frames import BAD_TIME, FrameBlock
@@ -49,7 +49,7 @@ def blocks(times: list[list[int | None]], ended: bool = True) -> Iterator[FrameB
         yield FrameBlock(np.zeros(0, np.uint8), none, none, none, none, np.zeros(0, np.int32), none, int(FOREVER))
 
 
-def play(times: list[list[int | None]], replay: Replay, clock: Clock | None = None) -> list[tuple[int, FrameBlock]]:
+def play(times: list[list[int | None]], replay: Playback, clock: Clock | None = None) -> list[tuple[int, FrameBlock]]:
     clock = clock or Clock()
     return [
         (clock.now, b) for b in replayed(blocks(times), replay, start_ns=0, now_ns=lambda: clock.now, wait=clock.wait)
@@ -67,7 +67,7 @@ PARTS = st.lists(st.lists(st.one_of(st.none(), st.integers(0, 100 * SECOND)), ma
 @given(times=PARTS, pace=st.sampled_from([0.5, 1.0, 10.0]))
 def test_frames_come_in_order_never_early_and_at_most_a_tick_late(times: list[list[int | None]], pace: float) -> None:
     tick = 20_000_000
-    played = play(times, Replay(pace=pace, tick_ns=tick))
+    played = play(times, Playback(pace=pace, tick_ns=tick))
     plain = [t for part in times for t in part]
     assert [ts for _, ts in arrivals(played)] == [7 if t is None else t for t in plain]
     timed = [t for t in plain if t is not None]
@@ -83,13 +83,13 @@ def test_frames_come_in_order_never_early_and_at_most_a_tick_late(times: list[li
 
 @given(times=PARTS)
 def test_a_block_comes_several_times_a_second_whatever_falls_due(times: list[list[int | None]]) -> None:
-    played = play(times, Replay(pace=1.0))
+    played = play(times, Playback(pace=1.0))
     assert all(b - a <= 200_000_000 + 1000 for (a, _), (b, _) in pairwise(played))
 
 
 @given(times=PARTS, pace=st.sampled_from([None, 1.0]))
 def test_promises_and_counts_survive_the_cutting(times: list[list[int | None]], pace: float | None) -> None:
-    played = [b for _, b in play(times, Replay(pace=pace))]
+    played = [b for _, b in play(times, Playback(pace=pace))]
     before = [low for b in blocks(times) for low in b.low.tolist()]
     assert [low for b in played for low in b.low.tolist()] == before
     assert sum(b.dropped for b in played) == len(times)
@@ -101,7 +101,7 @@ def test_promises_and_counts_survive_the_cutting(times: list[list[int | None]], 
     times=st.lists(st.lists(st.one_of(st.none(), INT64), max_size=8), max_size=4), to=INT64, origin=st.none() | INT64
 )
 def test_rebasing_shifts_times_and_promises_alike(times: list[list[int | None]], to: int, origin: int | None) -> None:
-    played = [b for _, b in play(times, Replay(rebase_to_ns=to, rebase_from_ns=origin))]
+    played = [b for _, b in play(times, Playback(rebase_to_ns=to, rebase_from_ns=origin))]
     plain = [t for part in times for t in part]
     first = origin if origin is not None else next((t for t in plain if t is not None), None)
     assume(first is not None)
@@ -122,7 +122,7 @@ def test_rebasing_shifts_times_and_promises_alike(times: list[list[int | None]],
 
 
 def test_two_sources_are_rebased_by_one_origin() -> None:
-    replay = Replay(rebase_to_ns=10**18, rebase_from_ns=100 * SECOND)
+    replay = Playback(rebase_to_ns=10**18, rebase_from_ns=100 * SECOND)
     (_, first), _ = play([[100 * SECOND]], replay)
     (_, second), _ = play([[103 * SECOND]], replay)
     assert second.ts[0] - first.ts[0] == 3 * SECOND
@@ -130,30 +130,30 @@ def test_two_sources_are_rebased_by_one_origin() -> None:
 
 
 def test_a_lone_frame_far_ahead_holds_nothing_up() -> None:
-    played = arrivals(play([[0, SECOND, 900 * HOUR, 2 * SECOND, 3 * SECOND]], Replay(pace=1.0)))
+    played = arrivals(play([[0, SECOND, 900 * HOUR, 2 * SECOND, 3 * SECOND]], Playback(pace=1.0)))
     assert [at for at, _ in played] == [0, SECOND, SECOND, 2 * SECOND, 3 * SECOND]
 
 
 def test_a_lone_frame_far_ahead_at_the_end_of_a_block_holds_nothing_up() -> None:
-    played = arrivals(play([[0, SECOND, 900 * HOUR], [2 * SECOND, 3 * SECOND]], Replay(pace=1.0)))
+    played = arrivals(play([[0, SECOND, 900 * HOUR], [2 * SECOND, 3 * SECOND]], Playback(pace=1.0)))
     assert [at for at, _ in played] == [0, SECOND, SECOND, 2 * SECOND, 3 * SECOND]
 
 
 def test_a_real_lull_is_waited_for() -> None:
-    played = arrivals(play([[0, SECOND, HOUR, HOUR + SECOND]], Replay(pace=1.0)))
+    played = arrivals(play([[0, SECOND, HOUR, HOUR + SECOND]], Playback(pace=1.0)))
     assert [at for at, _ in played] == [0, SECOND, HOUR, HOUR + SECOND]
 
 
 def test_a_lull_between_blocks_of_one_frame_is_waited_for_from_the_second_on() -> None:
-    played = arrivals(play([[0], [HOUR], [HOUR + SECOND], [HOUR + 2 * SECOND]], Replay(pace=1.0)))
+    played = arrivals(play([[0], [HOUR], [HOUR + SECOND], [HOUR + 2 * SECOND]], Playback(pace=1.0)))
     assert [at for at, _ in played] == [0, 0, HOUR + SECOND, HOUR + 2 * SECOND]
 
 
 def test_stopping_while_it_waits_ends_the_replay() -> None:
-    played = play([[0, SECOND, 2 * SECOND]], Replay(pace=1.0), Clock(stop_after=5))
+    played = play([[0, SECOND, 2 * SECOND]], Playback(pace=1.0), Clock(stop_after=5))
     assert [ts for _, ts in arrivals(played)] == [0, SECOND]
 
 
 def test_a_fast_capture_is_delivered_in_ticks() -> None:
-    played = play([[n * 1_000 for n in range(100_000)]], Replay(pace=1.0, tick_ns=10_000_000))
+    played = play([[n * 1_000 for n in range(100_000)]], Playback(pace=1.0, tick_ns=10_000_000))
     assert 10 <= len(played) <= 13

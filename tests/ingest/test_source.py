@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ingest.config import FileConfig, Replay
+from ingest.config import FileConfig, Playback
 from ingest.disorder.declarations import Disorder, DisorderError, Ordered, Scan, WithinTime
 from ingest.disorder.low_watermarks import NEVER
 from ingest.files.errors import CaptureError
@@ -30,7 +30,7 @@ def write(path: Path, seconds: list[int]) -> Path:
     return path
 
 
-def source(path: Path | str, disorder: Disorder | None = None, replay: Replay | None = None) -> FileSource:
+def source(path: Path | str, disorder: Disorder | None = None, replay: Playback | None = None) -> FileSource:
     return FileSource(FileConfig(name="tap-1", stream="Main", path=str(path), disorder=disorder, replay=replay), rank=3)
 
 
@@ -177,7 +177,7 @@ class Clock:
 def test_a_paced_source_delivers_when_frames_fall_due_and_moves_their_times(tmp_path: Path) -> None:
     path, clock, now = write(tmp_path / "a.pcap", [100, 101, 101, 105]), Clock(), 1_800_000_000 * SECONDS
     config = FileConfig(
-        name="tap-1", stream="Main", path=str(path), disorder=Ordered(), replay=Replay(pace=2.0, rebase_to_ns=now)
+        name="tap-1", stream="Main", path=str(path), disorder=Ordered(), replay=Playback(pace=2.0, rebase_to_ns=now)
     )
     of = FileSource(config, now_ns=clock.now_ns, wait=clock.wait)
     of.start()
@@ -198,6 +198,6 @@ def test_a_paced_source_delivers_when_frames_fall_due_and_moves_their_times(tmp_
 @pytest.mark.parametrize("pace", [0.0, -1.0, float("nan"), float("inf")])
 def test_an_impossible_pace_is_refused(pace: float) -> None:
     with pytest.raises(ValueError, match="a number above 0"):
-        Replay(pace=pace)
+        Playback(pace=pace)
     with pytest.raises(ValueError, match="tick_ns"):
-        Replay(tick_ns=0)
+        Playback(tick_ns=0)

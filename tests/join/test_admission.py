@@ -15,7 +15,7 @@ from highlevel.join.oblivious.admission import Admission, Admitted, InputRows
 from highlevel.join.oblivious.disk_buffer import DiskRoom
 from highlevel.join.oblivious.memory_policy import MemoryPolicy
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowmark.query.optimize.buffer_model import Strategy
+from lowmark.query.optimize.buffer_model import Buffering
 from lowmark.wire.rows.values import FOREVER
 from tests.join.scrambled import Arrival, arrivals, keys_of, results, scrambling
 
@@ -44,14 +44,14 @@ class Buffers:
             ]
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", Buffering)
 @given(data=st.data(), reserve=st.one_of(st.none(), st.integers(0, 9)), restarts=st.booleans())
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_strategy_loses_a_result(
-    tmp_path: Path, strategy: Strategy, data: st.DataObject, reserve: int | None, restarts: bool
+    tmp_path: Path, strategy: Buffering, data: st.DataObject, reserve: int | None, restarts: bool
 ) -> None:
     """With scrambling factors known, also if the state is read anew after each row."""
-    sorts = strategy in (Strategy.SORT, Strategy.HYBRID)  # what keys that repeat do to a sorted input is not known
+    sorts = strategy in (Buffering.SORT, Buffering.HYBRID)  # what keys that repeat do to a sorted input is not known
     events = data.draw(arrivals(3, 20, step=1 if sorts else 0))
     inputs = [InputRows(2, 0, scrambling(keys_of(events, port))) for port in range(3)]
     policy, room = MemoryPolicy((16,) * 3, forced=strategy, reserve=reserve), DiskRoom(tmp_path, 1 << 16, block=64)
@@ -74,7 +74,7 @@ def test_no_strategy_loses_a_result(
 
 def test_level_inputs_do_not_wait_on_disk_for_each_other(tmp_path: Path) -> None:
     """Although no row is to be read before it is needed (C = 0)."""
-    policy, room = MemoryPolicy((16,) * 3, forced=Strategy.HYBRID, reserve=0), DiskRoom(tmp_path, 1 << 16, block=64)
+    policy, room = MemoryPolicy((16,) * 3, forced=Buffering.HYBRID, reserve=0), DiskRoom(tmp_path, 1 << 16, block=64)
     state, admission = MemoryState(), Admission([InputRows(2, 0, 0)] * 3, policy, room)
     for port in (1, 2):
         for key in range(1, 5):
@@ -98,15 +98,15 @@ def test_what_runs_ahead_waits_on_disk_under_a_bound(tmp_path: Path) -> None:
 
     arrive(0, 0, 1000)
     arrive(1, 0, 900)
-    assert admission.strategy(state) is Strategy.KEEP
+    assert admission.strategy(state) is Buffering.KEEP
     arrive(0, 1000, 10_000)
-    assert admission.strategy(state) is Strategy.DISK
+    assert admission.strategy(state) is Buffering.DISK
     assert admission.on_disk(0, state) > 7000
     assert admission.monitor(state).buffers()[0] < 1000 + 1024 // 16
     assert admission.held(0, state) < 1024 + 100 * 16
     arrive(1, 900, 10_000)
     assert admission.on_disk(0, state) == 0
-    assert admission.strategy(state) is Strategy.KEEP
+    assert admission.strategy(state) is Buffering.KEEP
     assert room.used == 0
 
 
@@ -126,7 +126,7 @@ def test_what_waited_under_a_bound_that_was_lifted_comes_in(tmp_path: Path) -> N
         arrive(bounded, first, first + 100)
     assert bounded.on_disk(0, state) > 4000
     free = Admission(inputs, MemoryPolicy((16, 16)), room)
-    assert free.strategy(state) is Strategy.KEEP
+    assert free.strategy(state) is Buffering.KEEP
     arrive(free, 5000, 5100)
     arrive(free, 5100, 5200)
     assert came == list(range(5200))

@@ -16,7 +16,7 @@ from highlevel.join.oblivious.disk_buffer import DiskBuffer, DiskBufferError, Di
 from highlevel.join.oblivious.memory_policy import Handling, MemoryPolicy
 from highlevel.join.oblivious.sort_buffer import SortBuffer, sort_space
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
-from lowmark.query.optimize.buffer_model import Strategy, Traits, reserve_for
+from lowmark.query.optimize.buffer_model import Buffering, Traits, reserve_for
 from tests.join.scrambled import scrambled, scrambling
 
 BLOCK = 4096
@@ -168,13 +168,13 @@ TOGETHER = ((0, 0), (0, 0))
 
 
 def test_the_policy_spills_what_is_far_ahead() -> None:
-    policy = MemoryPolicy((24, 24), forced=Strategy.DISK, reserve=100, in_flight=50)
+    policy = MemoryPolicy((24, 24), forced=Buffering.DISK, reserve=100, in_flight=50)
     keeps = Handling(0, False, 0)
-    assert policy.handling(Strategy.DISK, INPUTS, (249, 0), (0, 0)) == (keeps, keeps)
-    assert policy.handling(Strategy.DISK, INPUTS, (250, 0), (0, 0)) == (Handling(0, True, 0), keeps)
-    assert policy.handling(Strategy.DISK, INPUTS, (40, 0), (500, 0))[0] == Handling(0, True, 60)
-    assert policy.handling(Strategy.KEEP, INPUTS, (40, 0), (500, 0))[0] == Handling(0, True, 500)
-    assert policy.handling(Strategy.SORT, INPUTS, (4000, 0), (0, 0)) == (
+    assert policy.handling(Buffering.DISK, INPUTS, (249, 0), (0, 0)) == (keeps, keeps)
+    assert policy.handling(Buffering.DISK, INPUTS, (250, 0), (0, 0)) == (Handling(0, True, 0), keeps)
+    assert policy.handling(Buffering.DISK, INPUTS, (40, 0), (500, 0))[0] == Handling(0, True, 60)
+    assert policy.handling(Buffering.KEEP, INPUTS, (40, 0), (500, 0))[0] == Handling(0, True, 500)
+    assert policy.handling(Buffering.SORT, INPUTS, (4000, 0), (0, 0)) == (
         Handling(100, False, 0),
         Handling(200, False, 0),
     )
@@ -182,22 +182,22 @@ def test_the_policy_spills_what_is_far_ahead() -> None:
 
 def test_without_a_reserve_rows_on_disk_have_no_partners_in_memory() -> None:
     policy = MemoryPolicy((24, 24))
-    assert reserve_for(INPUTS, Strategy.DISK) == 400
-    assert reserve_for(INPUTS, Strategy.HYBRID) == 6
-    assert policy.handling(Strategy.HYBRID, INPUTS, (9, 0), (0, 0))[0] == Handling(100, True, 0)
+    assert reserve_for(INPUTS, Buffering.DISK) == 400
+    assert reserve_for(INPUTS, Buffering.HYBRID) == 6
+    assert policy.handling(Buffering.HYBRID, INPUTS, (9, 0), (0, 0))[0] == Handling(100, True, 0)
 
 
 def test_the_policy_follows_the_bound() -> None:
     """Up at once, down when there is room to spare."""
     policy = MemoryPolicy((24, 24), bound=24 * 1000)
-    assert policy.strategy(INPUTS, TOGETHER, Strategy.KEEP) is Strategy.KEEP
-    assert policy.strategy(INPUTS, AHEAD, Strategy.KEEP) is Strategy.DISK
-    assert policy.strategy(INPUTS, TOGETHER, Strategy.DISK) is Strategy.KEEP
+    assert policy.strategy(INPUTS, TOGETHER, Buffering.KEEP) is Buffering.KEEP
+    assert policy.strategy(INPUTS, AHEAD, Buffering.KEEP) is Buffering.DISK
+    assert policy.strategy(INPUTS, TOGETHER, Buffering.DISK) is Buffering.KEEP
     tight = MemoryPolicy((24, 24), bound=24 * 620)
-    assert tight.strategy(INPUTS, TOGETHER, Strategy.KEEP) is Strategy.KEEP
-    assert tight.strategy(INPUTS, TOGETHER, Strategy.DISK) is Strategy.DISK
-    assert MemoryPolicy((24, 24), bound=24).strategy(INPUTS, AHEAD, Strategy.KEEP) is Strategy.HYBRID
-    assert MemoryPolicy((24, 24)).strategy(INPUTS, AHEAD, Strategy.HYBRID) is Strategy.KEEP
+    assert tight.strategy(INPUTS, TOGETHER, Buffering.KEEP) is Buffering.KEEP
+    assert tight.strategy(INPUTS, TOGETHER, Buffering.DISK) is Buffering.DISK
+    assert MemoryPolicy((24, 24), bound=24).strategy(INPUTS, AHEAD, Buffering.KEEP) is Buffering.HYBRID
+    assert MemoryPolicy((24, 24)).strategy(INPUTS, AHEAD, Buffering.HYBRID) is Buffering.KEEP
 
 
 def test_blocks_may_be_collected_while_the_room_is_at_work(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def may_concern_nobody(text: str) -> bool:
     row that meets no other in a join, or one that has met another before."""
     script = parse(text)
     nodes = [part for statement in script.statements for part in s.walk(statement)]
-    windows = (part for part in nodes if isinstance(part, s.Window))
+    windows = (part for part in nodes if isinstance(part, s.WindowClause))
     within = [part.select for part in nodes if isinstance(part, s.CreateStream | s.Subquery)]
-    joins = any(isinstance(part, s.Join | s.Exists) or len(getattr(part, "sources", ())) > 1 for part in nodes)
+    joins = any(isinstance(part, s.JoinSource | s.Exists) or len(getattr(part, "sources", ())) > 1 for part in nodes)
     return joins or any(window.rattr is not None or _gap(window) for window in windows) or any(map(_selects, within))
 
 
@@ -79,7 +79,7 @@ def _selects(select: s.Select) -> bool:
     return not grouped and not any(has_aggregate(item) for item in select.items)
 
 
-def _gap(window: s.Window) -> bool:
+def _gap(window: s.WindowClause) -> bool:
     if window.slide is None or isinstance(window.range, s.Everything | None):
         return False
     size, slide = (getattr(part, "value_ns", None) or part.value for part in (window.range, window.slide))

@@ -304,7 +304,7 @@ def _bands(inputs: list[s.Input], tables: list[Table]) -> tuple[bool, list[_Band
     return tumbling, [_band(item.window or common, t) for item, t in zip(inputs, tables, strict=True)]
 
 
-def _band(window: s.Window | None, table: Table) -> _Band:
+def _band(window: s.WindowClause | None, table: Table) -> _Band:
     if window is None:
         raise Refused("every input of a join has a window")
     scope = Scope((ScopeInput(None, table.columns),))

@@ -24,7 +24,7 @@ class Extent:
 
 
 def windows(
-    window: s.Window, rows: Sequence[Row], scope: Scope, progressing: frozenset[str], value: Of,
+    window: s.WindowClause, rows: Sequence[Row], scope: Scope, progressing: frozenset[str], value: Of,
     idle_s: int | None = None, arrive: bool = True,
 ) -> list[Extent]:  # fmt: skip
     """All windows over rows that stand in order of arrival; with PA over rows those of each partition. `idle_s`: a
@@ -56,12 +56,12 @@ def _is_column(name: str, node: s.Expression | None, scope: Scope) -> bool:
     return isinstance(node, s.FieldRef) and (scope.find(node) or "").casefold() == name
 
 
-def _field(name: str, window: s.Window) -> s.FieldRef:
+def _field(name: str, window: s.WindowClause) -> s.FieldRef:
     return s.FieldRef(None, s.Identifier(name, span=window.span), span=window.span)
 
 
 def _partitions(
-    window: s.Window, rows: Sequence[Row], scope: Scope, value: Of, extents: Callable[[list[int]], list[Extent]]
+    window: s.WindowClause, rows: Sequence[Row], scope: Scope, value: Of, extents: Callable[[list[int]], list[Extent]]
 ) -> list[Extent]:
     parts: dict[object, list[int]] = {}
     for i, row in enumerate(rows):
@@ -78,7 +78,7 @@ def _size(size: s.Size, time: bool) -> int:
     return int(Fraction(size.value) * (NS if time else 1))
 
 
-def _by_attribute(window: s.Window, values: list[Value]) -> list[Extent]:
+def _by_attribute(window: s.WindowClause, values: list[Value]) -> list[Extent]:
     """Sliding, tumbling and landmark windows: window k holds (k+1)s − r ≤ a < (k+1)s, landmark all a < (k+1)s."""
     if not values:
         return []
@@ -100,7 +100,7 @@ def _by_attribute(window: s.Window, values: list[Value]) -> list[Extent]:
     return found
 
 
-def _by_rows(window: s.Window, part: list[int]) -> list[Extent]:
+def _by_rows(window: s.WindowClause, part: list[int]) -> list[Extent]:
     """The same over positions from 1: window k holds (k+1)m − n + 1 … (k+1)m, shown half-open."""
     landmark = isinstance(window.range, s.Everything)
     m = _size(window.slide if window.slide is not None else window.range, False)
@@ -116,7 +116,7 @@ def _by_rows(window: s.Window, part: list[int]) -> list[Extent]:
     return found
 
 
-def _by_rows_of_lives(window: s.Window, rows: Sequence[Row], part: list[int], idle_s: int | None) -> list[Extent]:
+def _by_rows_of_lives(window: s.WindowClause, rows: Sequence[Row], part: list[int], idle_s: int | None) -> list[Extent]:
     lives = [part] if idle_s is None else _lives(part, {i: rows[i]["ts"].ns for i in part}, idle_s)
     return [extent for life in lives for extent in _by_rows(window, life)]
 
@@ -134,7 +134,7 @@ def _lives(part: list[int], at: Mapping[int, int], idle_s: int | None) -> list[l
 
 
 def _slide_by_tuple(
-    window: s.Window, rows: Sequence[Row], part: list[int], scope: Scope, value: Of, idle_s: int | None
+    window: s.WindowClause, rows: Sequence[Row], part: list[int], scope: Scope, value: Of, idle_s: int | None
 ) -> list[Extent]:  # fmt: skip
     """A window (w − r, w] for the RATTR of every n-th tuple, in order of arrival or of rank."""
     rattr = scope.resolve(window.rattr)

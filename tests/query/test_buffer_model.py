@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.query.optimize.buffer_model import Joined, Strategy, Traits, buffers, choose, joined, tree_buffers
+from lowmark.query.optimize.buffer_model import Buffering, JoinTree, Traits, buffers, choose, joined, tree_buffers
 from tests.join.scrambled import Arrival, arrivals, keys_of, multiplicity, results, scrambling
 
 
@@ -29,20 +29,20 @@ def test_strategies() -> None:
     """Section 4."""
     inputs = [Traits(50, 100, 2, ahead=10), Traits(50, 200, 3)]
     assert buffers(inputs) == (100 + 200 + 500, 1)
-    assert buffers(inputs, strategy=Strategy.DISK, reserve=20) == (100 + 200 + 20, 1)
-    assert buffers(inputs, strategy=Strategy.SORT) == (100 + 2 + 3 + 500, 200 + 1)
-    assert buffers(inputs, strategy=Strategy.HYBRID, reserve=20) == (100 + 2 + 3 + 20, 200 + 1)
+    assert buffers(inputs, strategy=Buffering.DISK, reserve=20) == (100 + 200 + 20, 1)
+    assert buffers(inputs, strategy=Buffering.SORT) == (100 + 2 + 3 + 500, 200 + 1)
+    assert buffers(inputs, strategy=Buffering.HYBRID, reserve=20) == (100 + 2 + 3 + 20, 200 + 1)
 
 
 def test_the_strategy_with_the_least_delay_that_fits() -> None:
     inputs = [Traits(50, 100, 2, ahead=10), Traits(50, 200, 3)]
     sizes = (24, 24)
     fitting = {bound: choose(inputs, sizes, bound, reserve=20) for bound in (None, 801 * 24, 800 * 24, 320 * 24, 240)}
-    assert list(fitting.values()) == [Strategy.KEEP, Strategy.KEEP, Strategy.DISK, None, None]
-    assert choose(inputs, sizes, 321 * 24, reserve=20) is Strategy.DISK
+    assert list(fitting.values()) == [Buffering.KEEP, Buffering.KEEP, Buffering.DISK, None, None]
+    assert choose(inputs, sizes, 321 * 24, reserve=20) is Buffering.DISK
     narrow = [Traits(50, 100, ahead=10), Traits(50, 2000)]
-    needs = {way: sum(buffers(narrow, None, way, 0)) for way in Strategy}
-    assert choose(narrow, sizes, needs[Strategy.HYBRID] * 24, reserve=0) is Strategy.HYBRID
+    needs = {way: sum(buffers(narrow, None, way, 0)) for way in Buffering}
+    assert choose(narrow, sizes, needs[Buffering.HYBRID] * 24, reserve=0) is Buffering.HYBRID
 
 
 def test_what_a_join_emits() -> None:
@@ -53,12 +53,12 @@ def test_what_a_join_emits() -> None:
 
 def test_a_tree() -> None:
     """Query 2 of the paper: only the most lagging inputs below a join make a lag above it."""
-    inner = Joined((Traits(50, 10, ahead=-4), Traits(50, 20), Traits(50, 30)))
-    other = Joined((Traits(50, 10), Traits(50, 20), Traits(50, 30)))
-    *below, top = tree_buffers(Joined((inner, other)))
+    inner = JoinTree((Traits(50, 10, ahead=-4), Traits(50, 20), Traits(50, 30)))
+    other = JoinTree((Traits(50, 10), Traits(50, 20), Traits(50, 30)))
+    *below, top = tree_buffers(JoinTree((inner, other)))
     assert below == [(1, 230, 230 + 10), (40, 50, 50)]
     assert top == (1, 60 + 60 + 4 * 150)
-    assert tree_buffers(Joined((inner, other)), Strategy.SORT)[-1] == (1, 1 + 1 + 600)
+    assert tree_buffers(JoinTree((inner, other)), Buffering.SORT)[-1] == (1, 1 + 1 + 600)
 
 
 @given(events=st.integers(2, 3).flatmap(lambda inputs: st.tuples(st.just(inputs), arrivals(inputs, 14))))

@@ -50,7 +50,7 @@ def expression(text: str) -> s.Expression | s.Star:
     return select(f"SELECT {text} FROM M").items[0].expression
 
 
-def window(text: str) -> s.Window:
+def window(text: str) -> s.WindowClause:
     found = select(f"SELECT count(*) [{text}] FROM M").window
     assert found is not None
     return found
@@ -270,13 +270,13 @@ def test_unions() -> None:
 def test_joins(words: str, kind: s.JoinKind) -> None:
     query = select(f"SELECT * FROM A {W} {words} B AS b {W} ON A.x = b.x and A.y = b.y, C {W} WHERE C.z = A.z")
     join, other = query.sources
-    assert isinstance(join, s.Join)
+    assert isinstance(join, s.JoinSource)
     assert isinstance(other, s.Input)
     assert join.kind is kind
     assert show(join.condition) == "(and (= A.x b.x) (= A.y b.y))"
     (chain,) = select("SELECT * FROM A JOIN B ON x LEFT JOIN C ON y").sources
-    assert isinstance(chain, s.Join)
-    assert (chain.kind, type(chain.left)) == (s.JoinKind.LEFT, s.Join)
+    assert isinstance(chain, s.JoinSource)
+    assert (chain.kind, type(chain.left)) == (s.JoinKind.LEFT, s.JoinSource)
 
 
 def test_exists() -> None:

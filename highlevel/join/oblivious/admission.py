@@ -19,7 +19,7 @@ from highlevel.join.oblivious.memory_policy import Handling, MemoryPolicy
 from highlevel.join.oblivious.monitor import Monitor, monitor_space
 from highlevel.join.oblivious.scrambling import Scrambling, scrambling_space
 from highlevel.join.oblivious.sort_buffer import SortBuffer, sort_space
-from lowmark.query.optimize.buffer_model import Strategy, Traits
+from lowmark.query.optimize.buffer_model import Buffering, Traits
 from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["Admission", "Admitted", "InputRows"]
@@ -53,21 +53,21 @@ class Admission:
         self._sorting = [sort_space(f"sorting.{at}", one.words, one.key) for at, one in enumerate(inputs)]
         self._orders = [scrambling_space(f"order.{at}") for at in range(len(inputs))]
         # Track the order of arrival separately only where sorting can change it before the join.
-        self._only = Strategy.KEEP if policy.forced is None and policy.bound is None else policy.forced
-        unsorted = self._only in (Strategy.KEEP, Strategy.DISK)
+        self._only = Buffering.KEEP if policy.forced is None and policy.bound is None else policy.forced
+        unsorted = self._only in (Buffering.KEEP, Buffering.DISK)
         self._given = [one.scrambling if unsorted else None for one in inputs]
         self._monitor = monitor_space()
         self._promised: Space[int] = Space("untold", lambda n: json.dumps(n).encode(), json.loads)  # not yet noted
-        self._strategy: Space[Strategy] = Space(
-            "strategy", lambda way: json.dumps(way.value).encode(), lambda data: Strategy(json.loads(data))
+        self._strategy: Space[Buffering] = Space(
+            "strategy", lambda way: json.dumps(way.value).encode(), lambda data: Buffering(json.loads(data))
         )
 
     def monitor(self, state: State) -> Monitor:
         """The monitor of the inputs as the join sees them."""
         return state.get(self._monitor, _ONLY) or Monitor(self._given)
 
-    def strategy(self, state: State) -> Strategy:
-        return self._only or state.get(self._strategy, _ONLY) or Strategy.KEEP
+    def strategy(self, state: State) -> Buffering:
+        return self._only or state.get(self._strategy, _ONLY) or Buffering.KEEP
 
     def sorting(self, port: int, state: State) -> int:
         """Rows of an input that wait to be sorted."""
@@ -86,7 +86,7 @@ class Admission:
         """Take rows of an input; yields the rows that are admitted, of any input."""
         if not len(rows):
             return
-        if self._only is Strategy.KEEP and not self._waits(state):
+        if self._only is Buffering.KEEP and not self._waits(state):
             yield self._admit(port, rows, state)
             return
         order = self._order(port, state)

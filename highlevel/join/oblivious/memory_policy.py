@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowmark.query.optimize.buffer_model import Lags, Strategy, Traits, buffers, choose, reserve_for
+from lowmark.query.optimize.buffer_model import Buffering, Lags, Traits, buffers, choose, reserve_for
 
 __all__ = ["Handling", "MemoryPolicy"]
 
@@ -36,30 +36,30 @@ class MemoryPolicy:
 
     row_bytes: tuple[int, ...]
     bound: int | None = None
-    forced: Strategy | None = None
+    forced: Buffering | None = None
     reserve: int | None = None
     in_flight: int = 1
 
-    def strategy(self, inputs: Sequence[Traits], lags: Lags, current: Strategy) -> Strategy:
+    def strategy(self, inputs: Sequence[Traits], lags: Lags, current: Buffering) -> Buffering:
         """The strategy from now on. `lags` and `inputs` describe the inputs as they would be without a strategy,
         including rows on disk. A strategy with more delay is chosen as soon as the buffers would exceed the bound, one
         with less delay when they would be well below it."""
         if self.forced is not None:
             return self.forced
         fitting = self._fitting(inputs, lags, self.bound)
-        order = list(Strategy)
+        order = list(Buffering)
         if order.index(fitting) >= order.index(current) or self.bound is None:
             return fitting
         relaxed = self._fitting(inputs, lags, int(self.bound * _RELAXES_BELOW))
         return min(relaxed, current, key=order.index)
 
     def handling(
-        self, strategy: Strategy, inputs: Sequence[Traits], leads: Sequence[int], waiting: Sequence[int]
+        self, strategy: Buffering, inputs: Sequence[Traits], leads: Sequence[int], waiting: Sequence[int]
     ) -> tuple[Handling, ...]:
         """`leads`: rows by which each input, without its rows on disk, is ahead of the one that is furthest behind;
         `waiting`: its rows on disk. Rows never overtake rows that wait before them."""
-        sorts = strategy in (Strategy.SORT, Strategy.HYBRID)
-        spilling = strategy in (Strategy.DISK, Strategy.HYBRID)
+        sorts = strategy in (Buffering.SORT, Buffering.HYBRID)
+        spilling = strategy in (Buffering.DISK, Buffering.HYBRID)
         # Read at least one row: level inputs that all wait on disk would otherwise wait for each other for ever.
         ahead = max(1, reserve_for(inputs, strategy) if self.reserve is None else self.reserve)
         from_ = ahead + _WORTH_SPILLING * self.in_flight
@@ -72,12 +72,12 @@ class MemoryPolicy:
             for one, lead, waits in zip(inputs, leads, waiting, strict=True)
         )
 
-    def needed(self, strategy: Strategy, inputs: Sequence[Traits], lags: Lags) -> int:
+    def needed(self, strategy: Buffering, inputs: Sequence[Traits], lags: Lags) -> int:
         """Bytes of all buffers, as the model predicts."""
         tuples = buffers(inputs, lags, strategy, self.reserve)
         return sum(n * size for n, size in zip(tuples, self.row_bytes, strict=True))
 
-    def _fitting(self, inputs: Sequence[Traits], lags: Lags, bound: int | None) -> Strategy:
+    def _fitting(self, inputs: Sequence[Traits], lags: Lags, bound: int | None) -> Buffering:
         found = choose(inputs, self.row_bytes, bound, lags, self.reserve)
         # Nothing fits: choose the strategy that needs least.
-        return found or min(reversed(Strategy), key=lambda way: self.needed(way, inputs, lags))
+        return found or min(reversed(Buffering), key=lambda way: self.needed(way, inputs, lags))

@@ -30,7 +30,7 @@ from lowmark.query.windows.join_bands import Bands
 from lowmark.wire.records.verdicts import Verdict
 from lowmark.wire.rows.values import NEVER
 
-__all__ = ["Handover", "Running", "hand_over", "listed_steps", "running", "scope"]
+__all__ = ["Handover", "RunningJoin", "hand_over", "listed_steps", "running", "scope"]
 
 _PORTS = (0, 1)
 _PARTIAL = Verdict(partial=True)
@@ -52,7 +52,7 @@ class _Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJoin:
     """A join of two inputs that runs now, or several that run as one: the digests of the steps and their plans, the one
     with the shortest window first. Joins of one `family` can take over each other's rows."""
 
@@ -91,15 +91,15 @@ def scope(state: State, name: str) -> ScopedState:
     return ScopedState(state, f"step.{name}.")
 
 
-def running(plans: Sequence[QueryPlan], shares: Mapping[str, Share]) -> list[Running]:
+def running(plans: Sequence[QueryPlan], shares: Mapping[str, Share]) -> list[RunningJoin]:
     """The joins whose rows others can take over. `shares`: the shared joins by the digests of their members."""
-    found: dict[str, Running] = {}
+    found: dict[str, RunningJoin] = {}
     for plan in plans:
         for step, digest, family in zip(plan.steps, step_digests(plan), share_names(plan), strict=True):
             if family is not None and isinstance(step.plan, Join):
                 share = shares.get(digest)
                 members, joins = ((digest,), (step.plan,)) if share is None else (share.members, share.plan.joins)
-                found[members[-1]] = Running(family, members, joins)
+                found[members[-1]] = RunningJoin(family, members, joins)
     return list(found.values())
 
 
@@ -108,13 +108,13 @@ def listed_steps(state: State) -> frozenset[str]:
     return frozenset(digest for each in state.get(_LISTED, ONLY) or () for digest in each.members)
 
 
-def hand_over(now: Sequence[Running], state: State, seen: int) -> Handover:
+def hand_over(now: Sequence[RunningJoin], state: State, seen: int) -> Handover:
     """Adapt the state of a bucket to the joins that run now. All rows that came so far lie before `seen`."""
     before, found = state.get(_LISTED, ONLY) or [], Handover()
     if {each.members for each in before} == {each.members for each in now}:
         return found
     listed: list[_Listed] = []
-    made: list[tuple[Running, Bounds, list[Words]]] = []
+    made: list[tuple[RunningJoin, Bounds, list[Words]]] = []
     for new in now:
         family = [_reaching(each, new.largest, state) for each in before if each.family == new.family]
         most = [_most(family, port) for port in _PORTS] if family else []

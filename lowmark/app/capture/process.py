@@ -22,7 +22,7 @@ from lowlevel.table_pressure import Crowded
 from lowmark.app.capture.drain import PATIENCE_S, check_all_sent, wait_until_sent
 from lowmark.app.capture.frame_filter import OUTSIDE
 from lowmark.app.capture.privileges import last_as_root
-from lowmark.app.capture.reload import Reloading, ensure_topics_of
+from lowmark.app.capture.reload import CaptureReload, ensure_topics_of
 from lowmark.app.capture.source_thread import Rounds, SourceThread
 from lowmark.app.capture.sources import CaptureOptions, readers_of, threads_of
 from lowmark.app.capture.table_warnings import Crowding
@@ -77,7 +77,7 @@ class _Capture:
         """Checks everything before it registers the sources, because a registration stops the process that sends them
         now."""
         config = self._config
-        progress = self._service.told(progress)
+        progress = self._service.shown_too(progress)
         self._threads = threads_of(config, options, self._plans, self._emitter, IngestMetrics(self._registry))
         progress("opening captures and loading kernels")
         for thread in self._threads:
@@ -114,7 +114,7 @@ class _Capture:
         names = ", ".join(thread.source.name for thread in self._threads)
         progress(f"capturing {names}; metrics at {self._health.url}/metrics")
         self._service.ready()
-        reloading = Reloading(config, self._plans, self._threads, self._emitter)
+        reloading = CaptureReload(config, self._plans, self._threads, self._emitter)
         _until_hung_up(stack, reloading)
         return self._capture(stop, reloading)
 
@@ -187,7 +187,7 @@ class _Capture:
         }
         return Health(sent and not failing and self._reach.ok, states | failing | self._reach.detail)
 
-    def _capture(self, stop: threading.Event, reloading: Reloading) -> int:
+    def _capture(self, stop: threading.Event, reloading: CaptureReload) -> int:
         threads = self._threads
         crowding = Crowding(self._tables, _LOG.warning)
         while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
@@ -247,6 +247,6 @@ def _until_signal(stack: ExitStack, stop: threading.Event) -> None:
         stack.callback(signal.signal, number, before)
 
 
-def _until_hung_up(stack: ExitStack, reloading: Reloading) -> None:
+def _until_hung_up(stack: ExitStack, reloading: CaptureReload) -> None:
     before = signal.signal(signal.SIGHUP, lambda *_: reloading.ask())
     stack.callback(signal.signal, signal.SIGHUP, before)

@@ -32,7 +32,7 @@ from lowmark.app.kafka.rights import Role
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError, admin, ensure_topics
 
-__all__ = ["Reloading", "check_stages", "ensure_topics_of"]
+__all__ = ["CaptureReload", "check_stages", "ensure_topics_of"]
 
 _LOG = logging.getLogger("lowmark.capture")
 _LOOK_S = 0.2
@@ -49,7 +49,7 @@ def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
         )
 
 
-class Reloading:
+class CaptureReload:
     """Call `ask` from a signal handler, and `step` repeatedly from the main thread."""
 
     def __init__(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig, Replay
+from ingest.config import LIVE_DISORDER, FileConfig, LiveConfig, Playback
 from ingest.files.inputs import is_stream
 from ingest.files.series import open_captures
 from ingest.files.source import FileSource, Source
@@ -106,7 +106,7 @@ def _kept(name: str, work: Sequence[Work]) -> Expr | None:
 
 
 def _sources(
-    config: Config, name: str, replay: Replay | None, keep: Expr | None, metrics: IngestMetrics
+    config: Config, name: str, replay: Playback | None, keep: Expr | None, metrics: IngestMetrics
 ) -> Iterator[Source]:
     at, disorder = config.sources[name], config.disorder(name)
     ranks = _ranks(config)
@@ -139,10 +139,10 @@ def _ranks(config: Config) -> dict[str, int]:
     return {member: rank for rank, (_, member) in enumerate(sorted(members))}
 
 
-def _replay(config: Config, names: Sequence[str], options: CaptureOptions) -> Replay | None:
+def _replay(config: Config, names: Sequence[str], options: CaptureOptions) -> Playback | None:
     if not options.rebase:
-        return Replay(pace=options.pace) if options.pace else None
-    return Replay(pace=options.pace, rebase_to_ns=time.time_ns(), rebase_from_ns=_earliest_ns(config, names))
+        return Playback(pace=options.pace) if options.pace else None
+    return Playback(pace=options.pace, rebase_to_ns=time.time_ns(), rebase_from_ns=_earliest_ns(config, names))
 
 
 def _earliest_ns(config: Config, names: Sequence[str]) -> int | None:

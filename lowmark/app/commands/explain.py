@@ -119,18 +119,18 @@ def explain(
         raise typer.BadParameter(str(error), param_hint="'--names'") from None
     texts = [query_text(None, path) for path in beside or ()]
     others = [compile_query(other, name=called, buckets=buckets) for other, called in texts]
-    told = None if declared is None else _meaning(declared)
+    disorder_meaning = None if declared is None else _meaning(declared)
     captures = _seen(read, plan, declared) if read else []
     if json_:
-        facts = describe(plan, shown) | ({} if told is None else {"disorder": told})
+        facts = describe(plan, shown) | ({} if disorder_meaning is None else {"disorder": disorder_meaning})
         facts |= {"captures": [one.facts for one in captures]} if captures else {}
         typer.echo(json.dumps(facts | ({"beside": describe_beside(plan, others)} if others else {}), indent=2))
     else:
         typer.echo(render(plan, shown))
         if others:
             typer.echo(render_beside(plan, others))
-        if told is not None:
-            typer.echo(f"disorder    {told}")
+        if disorder_meaning is not None:
+            typer.echo(f"disorder    {disorder_meaning}")
         for one in captures:
             typer.echo(f"capture     {one}")
     if kernel:

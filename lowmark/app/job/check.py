@@ -44,9 +44,9 @@ def foresee_job(config: Config, plans: Sequence[QueryPlan], there: Collection[st
         return f"{name}: not here, for {said}"
     moves = "" if anew else _changes(standing, checkpoint, start)
     stopped = {} if standing.stored is None or anew else standing.stored.quarantined
-    told = "".join(f"\n     query {query} is quarantined: {why}. {RELEASE}" for query, why in sorted(stopped.items()))
+    notes = "".join(f"\n     query {query} is quarantined: {why}. {RELEASE}" for query, why in sorted(stopped.items()))
     goes = "begins" if anew else "goes on"
-    return f"{name}: it {goes}, with the checkpoint {folder.place}{told}{moves}{_moves(start, there)}"
+    return f"{name}: it {goes}, with the checkpoint {folder.place}{notes}{moves}{_moves(start, there)}"
 
 
 def _changes(standing: StartState, checkpoint: Checkpoint, start: JobStart) -> str:

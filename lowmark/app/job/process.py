@@ -38,7 +38,7 @@ from lowmark.app.exit_codes import failure_of
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
 from lowmark.app.job.names import job_name
-from lowmark.app.job.reload import Reload, Reloading, refused
+from lowmark.app.job.reload import Reload, ReloadRequests, refused
 from lowmark.app.job.retirements import retire
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
@@ -93,8 +93,8 @@ def run_job(
     """
     taken, asked = Reload(config, plan_queries(config, queries)), beginning
     former: Reload | None = None  # what has run before a reload
-    reloading, kept = Reloading(queries), KeptSpark()
-    with reloading.heard():
+    reloading, kept = ReloadRequests(queries), KeptSpark()
+    with reloading.listening():
         try:
             while True:
                 start = JobStart(taken.config, taken.plans, job_name(config.job.name, queries))
@@ -145,7 +145,7 @@ def _signals(request: Callable[[], None]) -> Iterator[None]:
 
 
 class _Job:
-    def __init__(self, start: JobStart, master: str | None, reloading: Reloading, kept: KeptSpark) -> None:
+    def __init__(self, start: JobStart, master: str | None, reloading: ReloadRequests, kept: KeptSpark) -> None:
         self._reloading = reloading
         self._kept = kept
         self._start = start
@@ -181,7 +181,7 @@ class _Job:
         self, stack: ExitStack, until_last: bool, asked: Beginning, progress: Callable[[str], None]
     ) -> int:  # fmt: skip
         stack.enter_context(self._watchdog)
-        progress = self._service.told(progress)
+        progress = self._service.shown_too(progress)
         try:
             self._run(stack, until_last, asked, progress)
         except (_Quarantined, _Reloaded) as stopped:

@@ -19,7 +19,7 @@ from lowmark.app.config.queries import plan_queries
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.plan.nodes import QueryPlan
 
-__all__ = ["Reload", "Reloading", "refused"]
+__all__ = ["Reload", "ReloadRequests", "refused"]
 
 _LOG = logging.getLogger("lowmark.job")
 
@@ -32,15 +32,15 @@ class Reload:
     plans: tuple[QueryPlan, ...]
 
 
-class Reloading:
-    """`queries`: the subset that the job runs; None: all. Enter `heard` in the main thread."""
+class ReloadRequests:
+    """`queries`: the subset that the job runs; None: all. Enter `listening` in the main thread."""
 
     def __init__(self, queries: Sequence[str] | None) -> None:
         self._queries = queries
         self._asked = threading.Event()
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def listening(self) -> Iterator[None]:
         """In this block, SIGHUP asks for a reload."""
 
         before = signal.signal(signal.SIGHUP, lambda number, frame: self.ask())

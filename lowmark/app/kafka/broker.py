@@ -285,7 +285,7 @@ def serve(
     """
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     service = ServiceManager()
-    progress = service.told(progress)
+    progress = service.shown_too(progress)
     try:
         with Broker(data_dir, port, host, progress=progress) as broker:
 

@@ -52,10 +52,10 @@ class Audit:
         """Adds reasons that became known after the window was complete."""
         self._found(amendment, amendment.reasons)
 
-    def _found(self, told: Complete | Amendment, reasons: frozenset[Reason]) -> None:
+    def _found(self, record: Complete | Amendment, reasons: frozenset[Reason]) -> None:
         self.reasons |= reasons
-        if reasons and told.windows is not None:
-            self.lossy.add(told.windows.first, told.windows.to, reasons)
+        if reasons and record.windows is not None:
+            self.lossy.add(record.windows.first, record.windows.to, reasons)
 
     def show(self, console: Console) -> None:
         skipped = _counts(self.skipped)

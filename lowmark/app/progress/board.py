@@ -119,7 +119,7 @@ class _Query:
         waits = QueryWaits(plan, self._reach, inputs, exchanged, seen)
         windows, count = range(0), None
         if self._windows is not None:
-            windows, count = self._windows.told(inputs, seen)
+            windows, count = self._windows.oldest(inputs, seen)
         elif self._sliding is not None:
             count = -(-inputs.tuples[1] // self._sliding)  # an upper bound: some end no window
         counted = seen.open

@@ -12,7 +12,7 @@ from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["OpenWindows", "sliding_by_tuple"]
 
-_TOLD = 10  # the oldest open windows of a query, shown one by one
+_SHOWN = 10  # the oldest open windows of a query, shown one by one
 
 
 class OpenWindows:
@@ -37,7 +37,7 @@ class OpenWindows:
         if inputs.frontier_ns not in (None, FOREVER):
             self._first = self._reach.of(inputs.granules())
 
-    def told(self, inputs: QueryInputs, seen: CompletionsSeen) -> tuple[range, int | None]:
+    def oldest(self, inputs: QueryInputs, seen: CompletionsSeen) -> tuple[range, int | None]:
         """The oldest open windows, or the next one if none has begun; and how many have begun (None: not known)."""
         first = self._next(inputs, seen)
         if first is None:
@@ -45,8 +45,8 @@ class OpenWindows:
         self._reach.forget(first)
         begun = self._begun(inputs)
         count = None if begun is None else max(0, begun - first)
-        told = min(count or 0, _TOLD)
-        return range(first, first + (told if inputs.ended else max(told, 1))), count
+        shown = min(count or 0, _SHOWN)
+        return range(first, first + (shown if inputs.ended else max(shown, 1))), count
 
     def _next(self, inputs: QueryInputs, seen: CompletionsSeen) -> int | None:
         """The first window that some bucket has not completed; for a bucket without completions, the very first."""

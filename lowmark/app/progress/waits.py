@@ -195,7 +195,7 @@ class QueryWaits:
         if self._inputs.ended and self._open_in_partitions:
             yield self._of_job("all sources have ended, and it has not closed all windows", reached, goal)
         elif self._inputs.has_tuples(NEVER if reached is None else reached, goal):
-            why = "tuples have come since it told of rows: they made none, or it is behind"
+            why = "tuples have come since its last report: they made no row, or it is behind"
             yield self._of_job(why, reached, goal)
 
     def _of_job(self, why: str, reached: int | None, end: int) -> Waiting:

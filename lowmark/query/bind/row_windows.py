@@ -40,7 +40,7 @@ class CountedWindow:
     counting: Counting
 
 
-def bind_counted(spec: s.Window, scope: Scope, lowering: Lowering) -> CountedWindow | None:
+def bind_counted(spec: s.WindowClause, scope: Scope, lowering: Lowering) -> CountedWindow | None:
     """The window if it counts tuples, else None. The caller binds PA."""
     binder = _RowBinder(spec, scope, lowering)
     if spec.rattr is not None or spec.sattr is not None:
@@ -57,7 +57,7 @@ def shift_of(rattr: Expr, arm: Arm) -> int | None:
 
 
 class _RowBinder:
-    def __init__(self, spec: s.Window, scope: Scope, lowering: Lowering) -> None:
+    def __init__(self, spec: s.WindowClause, scope: Scope, lowering: Lowering) -> None:
         self._spec = spec
         self._scope = scope
         self._lowering = lowering

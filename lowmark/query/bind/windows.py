@@ -52,7 +52,7 @@ class Frame:
     counting: Counting | None = None
 
 
-def bind_window(spec: s.Window, scope: Scope, lowering: Lowering) -> Frame:
+def bind_window(spec: s.WindowClause, scope: Scope, lowering: Lowering) -> Frame:
     """Bind the window `[…]` of a SELECT list, over the columns of its input."""
     return _Binder(scope, lowering).bind(spec)
 
@@ -195,7 +195,7 @@ class _Binder:
         self._scope = scope
         self._lowering = lowering
 
-    def bind(self, spec: s.Window) -> Frame:
+    def bind(self, spec: s.WindowClause) -> Frame:
         counted = bind_counted(spec, self._scope, self._lowering)
         if counted is not None:
             granules = (GRANULE,) * len(self._scope.relation.arms)
@@ -229,7 +229,7 @@ class _Binder:
         axis = Axis(name, attribute.kind, length)
         return Frame(Window(kind, size // length, slide // length, axis), panes, attribute)
 
-    def _attribute(self, spec: s.Window) -> tuple[str, Expr, s.Span]:
+    def _attribute(self, spec: s.WindowClause) -> tuple[str, Expr, s.Span]:
         if spec.wa is not None:
             return shown_name(spec.wa, self._scope), self._lowering.lower(spec.wa), spec.wa.span
         column = self._scope.relation.column("ts")
@@ -239,7 +239,7 @@ class _Binder:
             )
         return column.name, Field(column.name, column.kind, column.nullable), spec.span
 
-    def _extent(self, spec: s.Window, kind: Kind) -> tuple[WindowKind, int, int]:
+    def _extent(self, spec: s.WindowClause, kind: Kind) -> tuple[WindowKind, int, int]:
         """Kind, RANGE (0 for a landmark window) and SLIDE in units of the attribute."""
         assert spec.range is not None
         if isinstance(spec.range, s.Everything):

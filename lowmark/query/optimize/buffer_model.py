@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from math import ceil, prod
 
-__all__ = ["Joined", "Strategy", "Traits", "buffers", "choose", "joined", "lags_of", "reserve_for", "tree_buffers"]
+__all__ = ["Buffering", "JoinTree", "Traits", "buffers", "choose", "joined", "lags_of", "reserve_for", "tree_buffers"]
 
 Lags = Sequence[Sequence[int]]
 """`lags[i][j]`: tuples of input i by which it runs ahead of input j; negative where it runs behind."""
 
 
-class Strategy(Enum):
+class Buffering(Enum):
     """How memory is saved, from the least delay of results to the most (section 5.1)."""
 
     KEEP = "keep"  # all in memory
@@ -39,10 +39,10 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinTree:
     """A join in a tree of joins."""
 
-    inputs: tuple[Traits | Joined, ...]
+    inputs: tuple[Traits | JoinTree, ...]
 
 
 def lags_of(inputs: Sequence[Traits]) -> tuple[tuple[int, ...], ...]:
@@ -51,7 +51,7 @@ def lags_of(inputs: Sequence[Traits]) -> tuple[tuple[int, ...], ...]:
 
 
 def buffers(
-    inputs: Sequence[Traits], lags: Lags | None = None, strategy: Strategy = Strategy.KEEP, reserve: int | None = None
+    inputs: Sequence[Traits], lags: Lags | None = None, strategy: Buffering = Buffering.KEEP, reserve: int | None = None
 ) -> tuple[int, ...]:
     """The most tuples that are kept of each input: for KEEP by equations 6 to 8, for other strategies by section 4,
     sort buffers included. `reserve` is its C: the tuples that are read from disk before they are needed."""
@@ -70,7 +70,7 @@ def buffers(
     return tuple(found)
 
 
-def reserve_for(inputs: Sequence[Traits], strategy: Strategy) -> int:
+def reserve_for(inputs: Sequence[Traits], strategy: Buffering) -> int:
     """The least C with which no tuple on disk has a partner in memory: the tuples of an input that arrive during the
     greatest delay by disorder in any input."""
     seen = [_sorted(one) for one in inputs] if strategy in _SORTING else inputs
@@ -89,9 +89,9 @@ def choose(
     bound: int | None,
     lags: Lags | None = None,
     reserve: int | None = None,
-) -> Strategy | None:
+) -> Buffering | None:
     """The strategy with the least delay whose buffers fit into `bound` bytes; None if none fits."""
-    for strategy in Strategy:
+    for strategy in Buffering:
         needed = buffers(inputs, lags, strategy, reserve)
         if bound is None or sum(n * size for n, size in zip(needed, row_bytes, strict=True)) <= bound:
             return strategy
@@ -110,7 +110,9 @@ def joined(inputs: Sequence[Traits]) -> Traits:
     )
 
 
-def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int | None = None) -> list[tuple[int, ...]]:
+def tree_buffers(
+    tree: JoinTree, strategy: Buffering = Buffering.KEEP, reserve: int | None = None
+) -> list[tuple[int, ...]]:
     """The buffers of each join of a tree, inner joins first, in order of the text; the outermost comes last. Only
     inputs that are not joins are sorted, because joins over sorted inputs emit sorted rows."""
     found: list[tuple[int, ...]] = []
@@ -118,17 +120,17 @@ def tree_buffers(tree: Joined, strategy: Strategy = Strategy.KEEP, reserve: int 
     return found
 
 
-def _add_buffers(tree: Joined, strategy: Strategy, reserve: int | None, found: list[tuple[int, ...]]) -> Traits:
+def _add_buffers(tree: JoinTree, strategy: Buffering, reserve: int | None, found: list[tuple[int, ...]]) -> Traits:
     inputs = [one if isinstance(one, Traits) else _add_buffers(one, strategy, reserve, found) for one in tree.inputs]
     needed = buffers(inputs, None, strategy, reserve)
     if strategy not in _SORTING:
         found.append(needed)
         return joined(inputs)
-    joins = [isinstance(one, Joined) for one in tree.inputs]
+    joins = [isinstance(one, JoinTree) for one in tree.inputs]
     sorting = (one.scrambling if join else 0 for one, join in zip(inputs, joins, strict=True))
     found.append(tuple(n - unused for n, unused in zip(needed, sorting, strict=True)))
     return _sorted(joined(inputs))
 
 
-_SORTING = frozenset({Strategy.SORT, Strategy.HYBRID})
-_SPILLING = frozenset({Strategy.DISK, Strategy.HYBRID})
+_SORTING = frozenset({Buffering.SORT, Buffering.HYBRID})
+_SPILLING = frozenset({Buffering.DISK, Buffering.HYBRID})

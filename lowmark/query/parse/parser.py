@@ -109,12 +109,12 @@ def _deeper(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
 
 class _SelectItem(NamedTuple):
     item: s.SelectItem
-    windows: tuple[s.Window | None, ...]  # windows written around it
+    windows: tuple[s.WindowClause | None, ...]  # windows written around it
 
 
 class _SelectList(NamedTuple):
     items: tuple[s.SelectItem, ...]
-    window: s.Window | None
+    window: s.WindowClause | None
 
 
 class _Parameter(NamedTuple):
@@ -181,10 +181,10 @@ class _Builder(ExpressionBuilder):
     def select_item(
         self,
         _span: Span,
-        before: s.Window | None,
+        before: s.WindowClause | None,
         expression: s.Expression | s.Star,
-        behind: s.Window | None,
-        named: tuple[s.Identifier, s.Window | None] | None,
+        behind: s.WindowClause | None,
+        named: tuple[s.Identifier, s.WindowClause | None] | None,
     ) -> _SelectItem:
         alias, last = named or (None, None)
         self._check_unit(expression, alias)
@@ -195,8 +195,8 @@ class _Builder(ExpressionBuilder):
         return self.identifier(span, word)
 
     def alias_window(
-        self, _span: Span, alias: s.Identifier, window: s.Window | None
-    ) -> tuple[s.Identifier, s.Window | None]:
+        self, _span: Span, alias: s.Identifier, window: s.WindowClause | None
+    ) -> tuple[s.Identifier, s.WindowClause | None]:
         return alias, window
 
     def group_by(self, _span: Span, *items: s.GroupItem) -> tuple[s.GroupItem, ...]:
@@ -223,8 +223,10 @@ class _Builder(ExpressionBuilder):
     def sources(self, _span: Span, *sources: s.Source) -> tuple[s.Source, ...]:
         return sources
 
-    def join(self, span: Span, left: s.Source, kind: s.JoinKind, right: s.Input, condition: s.Expression) -> s.Join:
-        return s.Join(kind, left, right, condition, span=span)
+    def join(
+        self, span: Span, left: s.Source, kind: s.JoinKind, right: s.Input, condition: s.Expression
+    ) -> s.JoinSource:
+        return s.JoinSource(kind, left, right, condition, span=span)
 
     def join_kind(self, _span: Span, *words: Token | None) -> s.JoinKind:
         types = {word.type for word in words if word}
@@ -232,10 +234,14 @@ class _Builder(ExpressionBuilder):
         named = (s.JoinKind[name] for name in ("SEMI", "ANTI", "LEFT", "RIGHT", "FULL") if name in types)
         return next(named, s.JoinKind.INNER)
 
-    def input(self, span: Span, relation: s.Relation, window: s.Window | None, alias: s.Identifier | None) -> s.Input:
+    def input(
+        self, span: Span, relation: s.Relation, window: s.WindowClause | None, alias: s.Identifier | None
+    ) -> s.Input:
         return s.Input(relation, alias, window, span=span)
 
-    def input_alias_first(self, span: Span, relation: s.Relation, alias: s.Identifier, window: s.Window) -> s.Input:
+    def input_alias_first(
+        self, span: Span, relation: s.Relation, alias: s.Identifier, window: s.WindowClause
+    ) -> s.Input:
         return s.Input(relation, alias, window, span=span)
 
     def relation(self, span: Span, *members: s.Relation) -> s.Union:
@@ -249,7 +255,7 @@ class _Builder(ExpressionBuilder):
 
     # Windows
 
-    def window(self, span: Span, *parameters: _Parameter) -> s.Window:
+    def window(self, span: Span, *parameters: _Parameter) -> s.WindowClause:
         given: dict[str, _Parameter] = {}
         for parameter in parameters:
             if parameter.name in given and parameter.name != "PA_MORE":
@@ -257,7 +263,7 @@ class _Builder(ExpressionBuilder):
             given[parameter.name] = parameter
         none = _Parameter("", span)
         extent = given.get("RANGE", none)
-        return s.Window(
+        return s.WindowClause(
             range=extent.everything or extent.size,
             tumbling=extent.tumbling,
             slide=given.get("SLIDE", none).size,

@@ -255,7 +255,7 @@ Size = DurationLiteral | RowCount | IntegerLiteral | DecimalLiteral  # the last 
 
 
 @dataclass(frozen=True, slots=True)
-class Window(SyntaxNode):
+class WindowClause(SyntaxNode):
     """`[…]` with the parameters that are written; None or () for the others."""
 
     range: Size | Everything | None
@@ -296,7 +296,7 @@ class Input(SyntaxNode):
 
     relation: Relation
     alias: Identifier | None
-    window: Window | None
+    window: WindowClause | None
 
 
 class JoinKind(StrEnum):
@@ -309,8 +309,8 @@ class JoinKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Join(SyntaxNode):
-    """`left JOIN right ON condition`. Inputs separated by commas are no Join: they are separate sources."""
+class JoinSource(SyntaxNode):
+    """`left JOIN right ON condition`. Inputs separated by commas are no JoinSource: they are separate sources."""
 
     kind: JoinKind
     left: Source
@@ -318,7 +318,7 @@ class Join(SyntaxNode):
     condition: Expression
 
 
-Source = Input | Join
+Source = Input | JoinSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +359,7 @@ class Punctuate(SyntaxNode):
 class Select(SyntaxNode):
     distinct: bool
     items: tuple[SelectItem, ...]
-    window: Window | None  # from anywhere in the SELECT list
+    window: WindowClause | None  # from anywhere in the SELECT list
     sources: tuple[Source, ...]
     where: Expression | None
     group_by: tuple[GroupItem, ...]

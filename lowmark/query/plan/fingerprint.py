@@ -133,8 +133,8 @@ def _form(part: object) -> Json:
         raise TypeError(f"{type(part).__name__} has no canonical form")
     values = {item.name: getattr(part, item.name) for item in fields(part) if item.metadata != SHAPES_NO_ROW}
     defaults = {item.name: item.default for item in fields(part) if item.default is not MISSING}
-    told = {name: _form(value) for name, value in values.items() if name not in defaults or value != defaults[name]}
-    return [type(part).__name__, told]
+    written = {name: _form(value) for name, value in values.items() if name not in defaults or value != defaults[name]}
+    return [type(part).__name__, written]
 
 
 def _node(node: Node) -> Json:

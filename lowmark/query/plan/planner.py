@@ -51,19 +51,19 @@ _FIRST = ".order0"
 
 
 def plan_query(
-    relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool = False
+    relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, sends_late: bool = False
 ) -> Halves:  # fmt: skip
     """`strings`: the query's table of texts. `exchanging`: the query's name, from which exchanges get theirs; None:
-    rows may not change their bucket on the way. `told`: late tuples are sent on.
+    rows may not change their bucket on the way. `sends_late`: late tuples are sent on.
     """
-    return _Split(relation, strings, expected, exchanging, told).halves()
+    return _Split(relation, strings, expected, exchanging, sends_late).halves()
 
 
 class _Split:
     def __init__(
-        self, relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, told: bool
+        self, relation: Relation, strings: tuple[str, ...], expected: Expected, exchanging: str | None, sends_late: bool
     ) -> None:  # fmt: skip
-        self._told = told
+        self._sends_late = sends_late
         self._expected = expected
         self._relation = relation
         self._strings = strings
@@ -272,7 +272,7 @@ class _Split:
 
     @property
     def _builder(self) -> Builder:
-        return Builder(self._made.node, self._made.step, self._reduction, self._numbered, is_above, self._told)
+        return Builder(self._made.node, self._made.step, self._reduction, self._numbered, is_above, self._sends_late)
 
     def _reduction(self, base: Grouped, arm: Arm, pane: Pane) -> Reduction:
         def lowered(named: Iterable[Named]) -> tuple[Named, ...]:

@@ -36,7 +36,7 @@ class InputWindow:
     whole: bool = True
 
 
-def specs_of(inputs: Sequence[s.Input], text: str) -> tuple[bool, list[s.Window]]:
+def specs_of(inputs: Sequence[s.Input], text: str) -> tuple[bool, list[s.WindowClause]]:
     """Whether the windows are tumbling, and each input's window. One written after the last input applies to all."""
     last = inputs[-1].window
     common = last if last is not None and last.tumbling else None
@@ -55,7 +55,7 @@ def specs_of(inputs: Sequence[s.Input], text: str) -> tuple[bool, list[s.Window]
     return common is not None, specs
 
 
-def bind(label: str, relation: Relation, spec: s.Window, text: str, strings: tuple[str, ...]) -> InputWindow:
+def bind(label: str, relation: Relation, spec: s.WindowClause, text: str, strings: tuple[str, ...]) -> InputWindow:
     return _InputBinder(label, relation, text, strings).bind(spec)
 
 
@@ -69,7 +69,7 @@ class _InputBinder:
         self._relation = relation
         self._text = text
 
-    def bind(self, spec: s.Window) -> InputWindow:
+    def bind(self, spec: s.WindowClause) -> InputWindow:
         size = self._size(spec)
         attribute, spot = self._attribute(spec)
         if progresses(attribute, self._relation.arms) is None:
@@ -80,7 +80,7 @@ class _InputBinder:
             raise QueryError(f"a join's window goes over a time, not {KIND_NAMES[attribute.kind]}", self._text, spot)
         return InputWindow(attribute, size)
 
-    def _size(self, spec: s.Window) -> int:
+    def _size(self, spec: s.WindowClause) -> int:
         if spec.slide is not None or spec.rattr is not None or spec.sattr is not None or spec.pa:
             raise QueryError("the window of a join's input has a RANGE and a WA, nothing else", self._text, spec.span)
         match spec.range:
@@ -95,7 +95,7 @@ class _InputBinder:
             case size:
                 return time_size(size, self._text)
 
-    def _attribute(self, spec: s.Window) -> tuple[Expr, s.Span]:
+    def _attribute(self, spec: s.WindowClause) -> tuple[Expr, s.Span]:
         if spec.wa is not None:
             return self._lowering.lower(spec.wa), spec.wa.span
         column = self._relation.column("ts")

@@ -55,7 +55,7 @@ class Builder:
     reduction: Callable[[Grouped, Arm, Pane], Reduction]
     numbered: Callable[[Arm], tuple[StepInput, Schema]]
     is_numbered: Callable[[Arm, Iterable[Expr]], bool]
-    told: bool  # late tuples are sent on, with their `ts` and the columns that the query reads
+    sends_late: bool  # late tuples are sent on, with their `ts` and the columns that the query reads
 
 
 def counted(
@@ -90,7 +90,7 @@ class _Counted:
         if ordered and len(arms) > 1:  # one packet may come through several arms
             self._order = (*self._order, self._free("by.arm"))
         self._at = self._free("at")
-        self._told = self._read() if build.told else {}
+        self._late_columns = self._read() if build.sends_late else {}
 
     def _read(self) -> dict[str, Field | None]:
         """Columns that a late tuple shows beside its keys: the input's columns that are read, and its time (None)."""
@@ -100,8 +100,8 @@ class _Counted:
         read = {
             field.name: field for expr in exprs for field in columns_of(expr) if not field.name.startswith((".", "_"))
         }
-        told: dict[str, Field | None] = {"ts": None, **read}
-        return {name: field for name, field in told.items() if name not in self._taken}
+        columns: dict[str, Field | None] = {"ts": None, **read}
+        return {name: field for name, field in columns.items() if name not in self._taken}
 
     def steps(self) -> StepInput:
         inputs, reduction = self._inputs()
@@ -148,10 +148,12 @@ class _Counted:
 
     def _telling(self, arm: Arm) -> tuple[Named, ...]:
         when = arm.values[ARRIVAL[0].name]
-        named = tuple(Named(name, when if field is None else arm.lowered(field)) for name, field in self._told.items())
+        named = tuple(
+            Named(name, when if field is None else arm.lowered(field)) for name, field in self._late_columns.items()
+        )
         columns = [
             Column(name, Kind.TIME) if field is None else Column(name, field.kind, field.nullable)
-            for name, field in self._told.items()
+            for name, field in self._late_columns.items()
         ]
         return typed(named, columns)
 
@@ -167,7 +169,9 @@ class _Counted:
 
     def _ordered(self, inputs: list[Input], reduction: Reduction, number: str | None) -> tuple[StepInput, Schema]:
         """The rows in the order of arrival, with their numbers, if any, before the keys."""
-        pane, tuples, *rest = (column for column in reduction.schema if column.name not in (*self._order, *self._told))
+        pane, tuples, *rest = (
+            column for column in reduction.schema if column.name not in (*self._order, *self._late_columns)
+        )
         numbers = [] if number is None else [Column(number, Kind.INT)]
         schema = Schema((pane, tuples, *numbers, *rest), reduction.strings)
         return self._build.step(Number(reduction.schema, self._order, schema, number), inputs), schema

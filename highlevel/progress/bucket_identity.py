@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from lowmark.wire.records.verdicts import Reason, Verdict
 
-__all__ = ["Place", "Witness"]
+__all__ = ["BucketIdentity", "Witness"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketIdentity:
     """Which bucket of how many, in which generation of a query; `source` is the bucket's name in the query's
     exchanges."""
 
