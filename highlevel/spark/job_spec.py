@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import BucketKey, Completed
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Completed
 from highlevel.spark.sink.messages import Position
 from highlevel.spark.sink.transaction import Place
 from lowmark.query.plan.nodes import QueryPlan, Stage

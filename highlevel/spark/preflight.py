@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from highlevel.spark.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from lowmark.wire.kafka.settings import KafkaSettings, KafkaSettingsError
 

@@ -14,9 +14,9 @@ from highlevel.progress.outputs import Counts, Forward, Outcome, Output, Rejecti
 from highlevel.progress.records import Arrival, Batch, Record, batch_of_wire, wire_of_batch
 from highlevel.progress.served import served, sweep
 from highlevel.spark.backlog import StoredRecord, in_order
+from highlevel.spark.checkpoint.placement import task_of
 from highlevel.spark.errors import BucketFailure, JobStopped, QueryFailure, SinkStopped
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.placement import task_of
 from highlevel.spark.preflight import Asked, admit
 from highlevel.spark.sink.bucket_sink import BucketSink, sink_of
 from highlevel.spark.sink.checksums import Checksums

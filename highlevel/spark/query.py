@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from highlevel.metrics import BatchPhase
 from highlevel.spark.batch_phases import BatchPhases
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.preflight import Asked

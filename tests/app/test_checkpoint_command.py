@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import CheckpointRefused
 from lowmark.app.commands.checkpoint import check
 

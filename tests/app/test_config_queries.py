@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.spark.checkpoint import plan_digests
+from highlevel.spark.checkpoint.checkpoint import plan_digests
 from lowmark.app.capture.reload import check_stages
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import MOST_EXCHANGING, plan_queries, topics_of

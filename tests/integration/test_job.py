@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from highlevel.spark.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import CheckpointFolder
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.check import foresee_job

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from highlevel.spark.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import CheckpointFolder
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.job.checkpoint_view import describe

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.spark.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.start_conditions import carried_on
 from highlevel.spark.errors import CheckpointRefused
 from highlevel.spark.sink.claims import Claims
 from highlevel.spark.sink.token_notes import note_of, note_of_owner
 from highlevel.spark.sink.tokens import restated
 from highlevel.spark.sink.transaction import Note, read_notes
-from highlevel.spark.start_conditions import carried_on
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.check import foresee_job

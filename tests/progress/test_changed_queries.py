@@ -13,7 +13,7 @@ from highlevel.progress.outputs import ResultRows
 from highlevel.progress.records import Arrival
 from highlevel.progress.served import served, sweep
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import Completed
+from highlevel.spark.checkpoint.checkpoint import Completed
 from highlevel.spark.sink.suppression import Suppression
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.wire.records.verdicts import Complete

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, Completed, plan_digests
+from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder, Completed, plan_digests
 from highlevel.spark.errors import CheckpointRefused, JobFailed, TakenOver
 from tests.spark.plans import plan, window
 
@@ -70,7 +70,7 @@ def test_one_process_at_a_time(tmp_path):
 
 def test_a_killed_process_leaves_no_lock(tmp_path):
     script = (
-        "import os, sys; from pathlib import Path; from highlevel.spark.checkpoint import CheckpointFolder\n"
+        "import os, sys; from pathlib import Path; from highlevel.spark.checkpoint.checkpoint import CheckpointFolder\n"
         "with CheckpointFolder(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from highlevel.spark.checkpoint import CheckpointFolder
-from highlevel.spark.checkpoint_files import HadoopFiles
+from highlevel.spark.checkpoint.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.files import HadoopFiles
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.session import Spark
 from highlevel.spark.spark_options import SparkSettings

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highlevel.spark.placement import placements, task_of
+from highlevel.spark.checkpoint.placement import placements, task_of
 
 SPARK_SAYS = {0: 933211791, 1: -559580957, 42: 29417773, -1: -1604776387, 2147483647: 133916647, 123456789: -598405280}
 """SELECT hash(n) in Spark 4.2."""

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import Checkpoint
-from highlevel.spark.placement import task_of
-from highlevel.spark.query_changes import applied, changes
+from highlevel.spark.checkpoint.checkpoint import Checkpoint
+from highlevel.spark.checkpoint.placement import task_of
+from highlevel.spark.checkpoint.query_changes import applied, changes
+from highlevel.spark.checkpoint.start_conditions import begins
 from highlevel.spark.sink.results_history import History
-from highlevel.spark.start_conditions import begins
 from tests.spark.plans import plan
 
 TASKS = 3
@@ -81,7 +81,7 @@ def test_each_start_keeps_what_goes_on_and_gives_all_else_a_life_of_its_own(star
 
 @given(st.sets(st.integers(0, 40), max_size=8), st.integers(0, 12), st.integers(1, 5))
 def test_new_buckets_go_to_the_tasks_that_have_least(taken, keys, tasks):
-    from highlevel.spark.placement import placed
+    from highlevel.spark.checkpoint.placement import placed
 
     load = Counter(dict.fromkeys(range(tasks), 0))
     load.update(task_of(number, tasks) for number in taken)

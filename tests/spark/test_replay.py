@@ -16,8 +16,8 @@ from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.records import Arrival, Record
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import Completed, plan_digests
-from highlevel.spark.replay import replays
+from highlevel.spark.checkpoint.checkpoint import Completed, plan_digests
+from highlevel.spark.checkpoint.replay import replays
 from highlevel.spark.sink.suppression import Suppression, digest
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query

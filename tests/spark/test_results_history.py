@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 
-from highlevel.spark.checkpoint import Completed
+from highlevel.spark.checkpoint.checkpoint import Completed
 from highlevel.spark.sink.messages import Bundle
 from highlevel.spark.sink.results_history import History
 from highlevel.spark.sink.suppression import digest

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from highlevel.spark.checkpoint import Completed
+from highlevel.spark.checkpoint.checkpoint import Completed
+from highlevel.spark.checkpoint.replay import Replay
+from highlevel.spark.checkpoint.start_conditions import StartState, begun_anew, carried_on, same_topics
 from highlevel.spark.errors import CheckpointRefused, RowsWouldRepeat, TopicsDeleted
-from highlevel.spark.replay import Replay
 from highlevel.spark.sink.results_history import History
-from highlevel.spark.start_conditions import StartState, begun_anew, carried_on, same_topics
 from lowmark.wire.records.sink_token import Token, Told
 from tests.spark.plans import plan
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from highlevel.progress.outputs import Output, Rejection, ResultRows
 from highlevel.progress.records import Record
-from highlevel.spark.checkpoint import Completed
+from highlevel.spark.checkpoint.checkpoint import Completed
 from highlevel.spark.sink.suppression import Suppression, digest
 from highlevel.state import MemoryByteStore, MemoryState, PiecewiseState
 from lowmark.query.options import Late

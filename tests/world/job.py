@@ -18,14 +18,16 @@ from unittest import mock
 
 from confluent_kafka import KafkaException
 
-from highlevel.spark import checkpoint_files, errors
+from highlevel.spark import errors
 from highlevel.spark import processor as processor_module
 from highlevel.spark import query as query_module
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint import files as checkpoint_files
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.placement import task_of
+from highlevel.spark.checkpoint.start_conditions import StartState, begins, begun_anew, carried_on
 from highlevel.spark.end_reasons import failed_queries
 from highlevel.spark.errors import CheckpointRefused, JobFailed, SinkStopped
 from highlevel.spark.job_spec import JobSpec
-from highlevel.spark.placement import task_of
 from highlevel.spark.query import JobQuery
 from highlevel.spark.sink import bucket_sink, outgoing, transaction
 from highlevel.spark.sink.bucket_sink import BucketSink
@@ -34,7 +36,6 @@ from highlevel.spark.sink.token_notes import note_of, note_of_owner
 from highlevel.spark.sink.tokens import restated
 from highlevel.spark.sink.transaction import Place, read_notes
 from highlevel.spark.source import SourceSettings, of_exchanges, of_partials
-from highlevel.spark.start_conditions import StartState, begins, begun_anew, carried_on
 from lowmark.app.config.file import Config
 from lowmark.app.job import start as start_module
 from lowmark.app.job.retirements import retire

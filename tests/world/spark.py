@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from highlevel.spark.placement import task_of
+from highlevel.spark.checkpoint.placement import task_of
 from tests.world.clients import Broker
 from tests.world.log import Place
 from tests.world.network import How, Interruption, Killed, Process

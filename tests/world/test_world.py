@@ -15,11 +15,11 @@ import pytest
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.lanes import Lanes
 from highlevel.rosters.roster import Member
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.start_conditions import StartState, carried_on
 from highlevel.spark.sink import bucket_sink
 from highlevel.spark.sink.results_history import History
 from highlevel.spark.sink.transaction import Transactions
-from highlevel.spark.start_conditions import StartState, carried_on
 from lowmark.wire.records.rosters import Control, RosterChange
 from lowmark.wire.records.sink_token import Token
 from tests.world import job

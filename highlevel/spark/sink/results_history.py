@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from highlevel.spark.checkpoint import BucketKey, Completed
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Completed
 from highlevel.spark.sink.suppression import digest
 from lowmark.wire.kafka.clients import KafkaSettings, consumer, translate, watermarks
 from lowmark.wire.records.codec import decode

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from highlevel.interface import Space, State
 from highlevel.progress.outputs import Output, ResultRows
-from highlevel.spark.checkpoint import Completed
+from highlevel.spark.checkpoint.checkpoint import Completed
 from lowmark.query.windows.window import Window
 from lowmark.wire.records.codec import encode
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow, Reason, Verdict, WindowSpan

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.start_conditions import StartState, begun_anew, carried_on
 from highlevel.spark.errors import RELEASE, CheckpointRefused, RowsWouldRepeat
 from highlevel.spark.sink.results_history import History
 from highlevel.spark.sink.transaction import read_notes
-from highlevel.spark.start_conditions import StartState, begun_anew, carried_on
 from lowmark.app.config.file import Config
 from lowmark.app.job.names import job_name
 from lowmark.app.job.ruler import read_rulings, rules_of

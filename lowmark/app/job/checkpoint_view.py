@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from highlevel.spark.checkpoint import Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.errors import CheckpointRefused
 from highlevel.spark.sink.transaction import read_notes
 from lowmark.app.errors import StartRefused

@@ -16,7 +16,8 @@ from types import FrameType
 from rich.markup import escape
 
 from highlevel.metrics import HighLevelMetrics
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint.start_conditions import StartState, begins, begun_anew, carried_on, same_topics
 from highlevel.spark.end_reasons import explained, failed_queries
 from highlevel.spark.errors import RELEASE, CheckpointRefused
 from highlevel.spark.job_spec import JobSpec
@@ -28,7 +29,6 @@ from highlevel.spark.sink.token_notes import note_of, note_of_owner, token_of
 from highlevel.spark.sink.tokens import restated
 from highlevel.spark.sink.transaction import Place, read_notes
 from highlevel.spark.source import SourceSettings
-from highlevel.spark.start_conditions import StartState, begins, begun_anew, carried_on, same_topics
 from lowlevel.source_registration import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of

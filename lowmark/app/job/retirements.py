@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, Message
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint
 from highlevel.spark.sink.transaction import Place
 from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable, producer, translate
 from lowmark.wire.records.codec import encode

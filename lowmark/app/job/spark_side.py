@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
-from highlevel.spark.checkpoint import CheckpointFolder
-from highlevel.spark.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles
+from highlevel.spark.checkpoint.checkpoint import CheckpointFolder
+from highlevel.spark.checkpoint.files import CheckpointFiles, HadoopFiles, LocalFiles
 from highlevel.spark.preflight import Asked, ask, await_executors
 from highlevel.spark.session import Spark, has_launcher
 from highlevel.spark.spark_options import MOVES_BYTES, SparkSettings, scheme_of

@@ -9,15 +9,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
+from highlevel.spark.checkpoint.replay import Replay, replays
+from highlevel.spark.checkpoint.start_conditions import StartState
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from highlevel.spark.job_spec import bucket_place
-from highlevel.spark.replay import Replay, replays
 from highlevel.spark.sink.results_history import History, read_history
 from highlevel.spark.sink.token_notes import owner_of, token_of
 from highlevel.spark.sink.transaction import Note, Place, read_notes
 from highlevel.spark.spark_options import scheme_of
-from highlevel.spark.start_conditions import StartState
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import result_topics
 from lowmark.app.kafka.rights import job_group, query_group

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint_files import CheckpointFiles, LocalFiles
+from highlevel.spark.checkpoint.files import CheckpointFiles, LocalFiles
 from highlevel.spark.errors import CheckpointRefused, JobFailed
 from lowmark.query.plan.fingerprint import plan_digest
 from lowmark.query.plan.nodes import QueryPlan

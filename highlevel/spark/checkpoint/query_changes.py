@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed
-from highlevel.spark.placement import placed
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, Completed
+from highlevel.spark.checkpoint.placement import placed
 from highlevel.spark.sink.results_history import History
 from lowmark.query.plan.nodes import Stage
 

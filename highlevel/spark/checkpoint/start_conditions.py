@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from highlevel.rosters.roster import Roster
-from highlevel.spark.checkpoint import BucketKey, Checkpoint, Completed
+from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, Completed
+from highlevel.spark.checkpoint.placement import placements
+from highlevel.spark.checkpoint.query_changes import QueryChanges, applied, changes
+from highlevel.spark.checkpoint.replay import Replay
 from highlevel.spark.errors import WAYS_OUT, CheckpointRefused, RowsWouldRepeat, TopicsDeleted
-from highlevel.spark.placement import placements
-from highlevel.spark.query_changes import QueryChanges, applied, changes
-from highlevel.spark.replay import Replay
 from highlevel.spark.sink.results_history import History
 from lowmark.query.plan.nodes import Stage
 from lowmark.wire.records.sink_token import Token, Told
