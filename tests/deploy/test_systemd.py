@@ -98,6 +98,7 @@ def test_each_setting_names_a_command_and_a_folder_that_are_there() -> None:
         settings = {name: value for name, _, value in (line.partition("=") for line in lines)}
         assert settings["Type"] == "notify"
         assert int(settings["WatchdogSec"]) > 0
+        assert 0 < int(settings["TimeoutStartSec"]) <= 900, "what is started at a host's boot holds it up no longer"
         name = unit.stem.partition("@")[0]
         assert settings["StateDirectory"].startswith(name)
         assert settings["CacheDirectory"].startswith(name)

@@ -110,7 +110,8 @@ def counted(systemd: Booted, since: float, until: float) -> int:
 
 
 def test_the_units_start_work_and_are_watched(systemd: Booted) -> None:
-    """In the order of docs/deploy.md. Each is active once it works, with a user of its own, no right but the capture's
+    """A capture that is started before Kafka is there does not hold its starter up for ever, and comes by itself. Then,
+    in the order of docs/deploy.md: each is active once it works, with a user of its own, no right but the capture's
     one, and the secret that root alone may read. A capture that stands still is killed and started again."""
     secret = systemd.root / "etc/lowmark/secrets/token"
     secret.write_text("of-the-pages\n")
@@ -118,8 +119,16 @@ def test_the_units_start_work_and_are_watched(systemd: Booted) -> None:
     dropped = systemd.root / "run/systemd/system/lowmark-capture@tap.service.d/soon.conf"
     dropped.parent.mkdir(parents=True)
     dropped.write_text("[Service]\nWatchdogSec=10\nRestartSec=1\n")
+    bounded = dropped.with_name("bounded.conf")
+    bounded.write_text("[Service]\nTimeoutStartSec=10\n")
     systemd.do("systemctl", "daemon-reload")
+    assert systemd.run("systemctl", "start", "lowmark-capture@tap", within_s=120).returncode != 0
+    bounded.unlink()
+    systemd.do("systemctl", "daemon-reload")
+    await_true(lambda: systemd.shown("lowmark-capture@tap", "StatusText").startswith("waiting for Kafka"))
+
     systemd.do("systemctl", "start", "lowmark-broker", within_s=180)
+    await_true(lambda: systemd.shown("lowmark-capture@tap", "ActiveState") == "active")
     assert "fail" not in lowmark(systemd, "check")
     systemd.do("systemctl", "start", *UNITS[1:], within_s=180)
     users = set()
@@ -143,9 +152,9 @@ def test_the_units_start_work_and_are_watched(systemd: Booted) -> None:
     send(systemd, *[packet(1)] * 20)
     assert counted(systemd, before - 1, time.time() + 2) == 20
 
-    stuck = systemd.shown("lowmark-capture@tap", "MainPID")
+    stuck, restarts = (systemd.shown("lowmark-capture@tap", name) for name in ("MainPID", "NRestarts"))
     systemd.do("kill", "-STOP", stuck)
-    await_true(lambda: systemd.shown("lowmark-capture@tap", "NRestarts") != "0")
+    await_true(lambda: systemd.shown("lowmark-capture@tap", "NRestarts") != restarts)
     await_true(lambda: systemd.shown("lowmark-capture@tap", "ActiveState") == "active")
     assert systemd.shown("lowmark-capture@tap", "MainPID") not in ("0", stuck)
 
