@@ -12,6 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from lowmark.app.console import Teller, telling
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.kafka.broker import Broker
+from lowmark.app.kafka.broker import Broker, loopback
 from lowmark.app.traffic import Handshakes, TrafficSpec, write_links
 from lowmark.app.watch.follow import follow, show_window
 from lowmark.app.watch.window_board import FinishedWindow
@@ -111,24 +112,18 @@ def run_demo(options: DemoOptions) -> int:
 def _run(options: DemoOptions, folder: Path, stack: ExitStack, console: Console) -> None:
     started = time.monotonic()
     with telling() as tell:
-        tell("starting a Kafka broker")
-        broker = stack.enter_context(Broker(folder / "broker", progress=tell))
-        config = _write_config(folder, broker.bootstrap)
-        tell("making traffic of two links")
-        length_s = options.seconds + 120
-        _write_traffic(folder, options.rate, length_s)
-        tell("starting the Spark job (some 20 seconds)")
-        job = stack.enter_context(_child("job", ["run", "--config", str(config.path)], folder))
-        _await_ready(config.job_port, [job], tell, "waiting for the Spark job")
-        tell("starting the capture of two links")
-        capture = stack.enter_context(
-            _child(
-                "capture",
-                ["capture", "--config", str(config.path), "--pace", "1.0", "--rebase"],
-                folder,
-            )
-        )
+        tell("starting a Kafka broker, and making traffic of two links")
+        with ThreadPoolExecutor(1) as beside:
+            traffic = beside.submit(_write_traffic, folder, options.rate, options.seconds + 120)
+            broker = stack.enter_context(Broker(folder / "broker", host=loopback(), progress=tell))
+            config = _write_config(folder, broker.bootstrap)
+            tell("starting the Spark job and the capture (some 15 seconds)")
+            job = stack.enter_context(_child("job", ["run", "--config", str(config.path)], folder))
+            traffic.result()
+        paced = ["capture", "--config", str(config.path), "--pace", "1.0", "--rebase"]
+        capture = stack.enter_context(_child("capture", paced, folder))
         children = [job, capture]
+        _await_ready(config.job_port, children, tell, "waiting for the Spark job")
         tell.note(_pointers(config, folder))
         tell(f"the first {_WINDOW_S}-second window closes when both links have promised that they are past it")
         events = follow(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import socket
 import socketserver
 import struct
@@ -10,14 +12,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.kafka.broker import Broker, loopback
 from lowmark.app.kafka.consumer import PatientReader
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.wire.kafka import clients as wire
-from lowmark.wire.kafka.clients import KafkaSettings, KafkaUnavailable, consumer, producer, transactional_producer
+from lowmark.wire.kafka.clients import (
+    KafkaSettings,
+    KafkaUnavailable,
+    admin,
+    consumer,
+    producer,
+    transactional_producer,
+)
+from tests.fixtures.network import namespace
 from tests.integration.jobprocess import await_true
 
 
@@ -193,3 +206,30 @@ def test_a_broker_that_knows_of_no_broker_yet_does_not_end_the_process() -> None
             assert asking.wait(30) == 0
         broker.shutdown()
     assert broker.asked_for == {b"of-sources"}
+
+
+@pytest.fixture
+def without_ipv4() -> Iterator[None]:
+    """This thread is on a host whose interfaces have IPv6 addresses alone."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a network namespace")
+    with namespace() as network:
+        network.pair("near", "far")
+        for name in ("near", "far"):
+            settings = Path(f"/proc/sys/net/ipv6/conf/{name}")
+            (settings / "accept_dad").write_text("0")
+            (settings / "disable_ipv6").write_text("0")
+        yield
+
+
+@pytest.mark.usefixtures("without_ipv4")
+def test_a_host_without_ipv4_is_told_what_its_client_lacks(tmp_path: Path) -> None:
+    with pytest.raises(KafkaUnavailable, match=re.escape("Use [::1] in place of 127.0.0.1")):
+        admin(KafkaSettings("127.0.0.1:9"), 2)
+    with pytest.raises(EnvironmentNotReady, match=r"find no address for 127\.0\.0\.1"):
+        Broker(tmp_path).start()
+    assert loopback() == "::1"
+
+
+def test_the_loopback_address_of_other_hosts_is_the_usual_one() -> None:
+    assert loopback() == "127.0.0.1"

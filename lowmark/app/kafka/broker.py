@@ -94,6 +94,7 @@ class Broker:
             raise RuntimeError("the broker is started already")
         try:
             cluster_id = self._folder.take()
+            _found_by_clients(self._host)
             _free_port(self._host, self._wanted_port)  # refused before anything is fetched
             java = find_java()
             jars = obtain(BROKER, java=java, progress=self._progress)
@@ -243,6 +244,28 @@ def openness(host: str) -> str | None:
         "and forge results: this broker has no TLS and no users. Let a firewall keep others away, or use a cluster "
         "with users (docs/security.md)"
     )
+
+
+def loopback() -> str:
+    """The loopback address that Kafka's clients on this host find."""
+    return LOOPBACK if _is_found(LOOPBACK) else "::1"
+
+
+def _found_by_clients(host: str) -> None:
+    if not _is_found(host):
+        raise EnvironmentNotReady(
+            f"Kafka's clients on this host find no address for {host}: its interfaces have IPv6 addresses alone",
+            'use `--host ::1` and bootstrap = "[::1]:9092", or give an interface an IPv4 address',
+        )
+
+
+def _is_found(host: str) -> bool:
+    """librdkafka asks only for the kinds of addresses that this host's interfaces have; loopback does not count."""
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    except socket.gaierror as error:
+        return error.errno != socket.EAI_ADDRFAMILY
+    return True
 
 
 def _free_port(host: str, port: int) -> int:

@@ -54,6 +54,7 @@ _UNAVAILABLE = {
     KafkaError.NETWORK_EXCEPTION,
 }  # fmt: skip
 _AWAY = _UNAVAILABLE | {KafkaError.NOT_CONTROLLER}
+_NO_FAMILY = "Address family for hostname not supported"
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 _UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
@@ -113,6 +114,12 @@ def _problem(error: KafkaError, where: str) -> KafkaProblem:
     said = f"{where}: {error.str()}"
     if error.code() in _LACKING:
         return KafkaRefused(f"{said}. {_LACKING[error.code()]}", error.fatal())
+    if _NO_FAMILY in said:
+        return KafkaUnavailable(
+            f"{said}. This host has IPv6 addresses, and no IPv4 address beside loopback: Kafka's client then finds no "
+            "IPv4 address. Use [::1] in place of 127.0.0.1, or give an interface an IPv4 address",
+            error.fatal(),
+        )
     if error.code() in _UNAVAILABLE:
         hint = "Is the address right, the broker up, and does its listener speak this protocol?"
         return KafkaUnavailable(f"{said}. {hint}", error.fatal())
