@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,13 +19,21 @@ import yaml
 
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.result_rows import ResultRow
+from lowmark.wire.records.verdicts import Complete
 from tests.deploy.images import Images
+from tests.deploy.observed import Prometheus
+from tests.fixtures import docker
 from tests.fixtures.network import Network, ip, packet
 from tests.integration.jobprocess import await_true
+from tests.integration.processes import get
+from tests.integration.readings import committed
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FOLDER = DEPLOY / "compose"
 FILE = FOLDER / "compose.yaml"
+NOBODY = 65534
 _WITHIN_S = 300
 
 
@@ -111,28 +123,85 @@ def wire() -> Iterator[tuple[str, str]]:
     ip("link", "delete", far)
 
 
+@pytest.fixture(scope="module")
+def watchers(both_images: Images) -> Iterator[dict[str, str]]:
+    """Images of Prometheus and Alertmanager, laid out as those that the file names, of Debian's programs."""
+    made = {}
+    for name, program in (("prometheus", "prometheus"), ("alertmanager", "prometheus-alertmanager")):
+        found = shutil.which(program)
+        if found is None:
+            pytest.skip(f"{program} is not installed: make tools")
+        made[f"{name.upper()}_IMAGE"] = image = f"lowmark-test-{name}:{both_images.tag}"
+        docker.import_image(
+            both_images.engine, image, partial(write_watcher, name, Path(found)),
+            f'ENTRYPOINT ["/bin/{name}"]', f"USER {NOBODY}", f"WORKDIR /{name}",
+        )  # fmt: skip
+    yield made
+    for image in made.values():
+        both_images.docker("image", "rm", "--force", image)
+
+
+def write_watcher(name: str, program: Path, archive: tarfile.TarFile) -> None:
+    docker.add_programs(archive, [program])
+    archive.add(program, f"bin/{name}")
+    if (templates := Path("/usr/share/prometheus") / name).exists():
+        archive.add(templates)  # the official programs hold theirs
+    state = tarfile.TarInfo(name)
+    state.type, state.mode, state.uid, state.gid = tarfile.DIRTYPE, 0o755, NOBODY, NOBODY
+    archive.addfile(state)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_up_shows_final_windows_of_an_interface(both_images: Images, wire: tuple[str, str]) -> None:
-    """The images of Prometheus, Alertmanager and Grafana would have to be pulled: their services stay away."""
+def test_up_shows_final_windows_of_an_interface_and_watches_over_them(
+    both_images: Images, watchers: dict[str, str], wire: tuple[str, str], config: Config
+) -> None:
+    """Grafana's image would have to be pulled: its service stays away."""
     far, near = wire
-    environment = {
+    environment = watchers | {
         "INTERFACE": near, "LOWMARK_JOB_IMAGE": both_images.job, "LOWMARK_CAPTURE_IMAGE": both_images.capture,
         "DOCKER_HOST": both_images.engine, "COMPOSE_PROJECT_NAME": f"lowmark{uuid4().hex[:8]}",
     }  # fmt: skip
+    services = yaml.safe_load(FILE.read_text())["services"].keys() - {"grafana"}
+    prometheus = Prometheus("http://127.0.0.1:9090")
+    topic = Topic(TopicKind.RESULTS, "talkers", config.prefix)
 
-    def shown() -> str:
-        return compose("logs", "--no-color", "watch", **environment).stdout
+    def answers(url: str) -> bool:
+        try:
+            return get(url).status == 200
+        except OSError:
+            return False
+
+    def sent_are_counted(number: int) -> bool:
+        results = committed(config, topic)
+        assert all(each.verdict.exact for each in results if isinstance(each, Complete))
+        rows = [json.loads(each.row) for each in results if isinstance(each, ResultRow)]
+        return sum(row["packets"] for row in rows if row["srcIP"] == "10.0.0.1") == number
+
+    def asked(path: str, part: str) -> list[Any]:
+        answer = prometheus.ask(path)
+        assert isinstance(answer, dict)
+        found: list[Any] = answer[part]
+        return found
 
     try:
-        up = compose("up", "--detach", "broker", "job", "capture", "watch", **environment)
+        up = compose("up", "--detach", *services, **environment)
         assert up.returncode == 0, up.stderr
+        for page in (config.capture.metrics, config.job.metrics):
+            await_true(lambda page=page: answers(f"http://{page}/readyz"))  # type: ignore[misc]  # mypy cannot infer it
+        for burst in range(1, 4):
+            Network().send(far, [packet(1, port=port) for port in range(1, 101)])
+            await_true(lambda burst=burst: sent_are_counted(100 * burst))  # type: ignore[misc]  # mypy cannot infer it
+        await_true(lambda: "exact" in compose("logs", "--no-color", "watch", **environment).stdout)
 
-        def final() -> bool:
-            Network().send(far, [packet(1, port=port) for port in range(1, 11)])
-            return bool(re.search(r"10\.0\.0\.1.*10\.1\.0\.1", shown())) and "exact" in shown()
+        await_true(lambda: [each["health"] for each in asked("targets", "activeTargets")] == ["up", "up"])
+        await_true(lambda: {rule["health"] for group in asked("rules", "groups") for rule in group["rules"]} == {"ok"})
+        assert compose("stop", "capture", **environment).returncode == 0
 
-        await_true(final)
+        def alerts() -> set[str]:
+            return {each["labels"]["alertname"] for each in json.loads(get("http://127.0.0.1:9093/api/v2/alerts").text)}
+
+        await_true(lambda: "LowmarkDown" in alerts())
     finally:
         told = compose("logs", "--no-color", **environment).stdout
         compose("down", "--volumes", **environment)
