@@ -1,11 +1,13 @@
 """The last step of an image's build, run by the interpreter that the image keeps: compiles the modules, writes the
-bill of materials, gives the interpreter of a capture its capability, and removes what only the build needs."""
+bill of materials, gives the interpreter of a capture its capability, gives Spark and its Java paths without versions,
+and removes what only the build needs."""
 
 from __future__ import annotations
 
 import compileall
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -25,6 +27,16 @@ def give_net_raw(interpreter: Path) -> None:
     os.setxattr(interpreter, XATTR, struct.pack("<5I", REVISION_2 | EFFECTIVE, NET_RAW, 0, 0, 0))
 
 
+def name_spark(share: Path, installed: Path) -> None:
+    """For `entrypoint`, and for the manifests of Spark's operators."""
+    from lowmark.app.kafka.java import find_java, spark_java_home
+
+    prefix = Path(sys.prefix)
+    (prefix / "spark").symlink_to(installed / "pyspark")
+    (prefix / "java").symlink_to(spark_java_home(find_java(), cache=share))
+    shutil.copyfile(installed / "lowmark" / "__main__.py", share / "lowmark-job.py")
+
+
 def main() -> None:
     (image,) = sys.argv[1:]
     installed = Path(sysconfig.get_path("purelib"))
@@ -34,7 +46,9 @@ def main() -> None:
     (share / "sbom.cdx.json").write_text(json.dumps(bill, indent=1, sort_keys=True) + "\n")
     if not compileall.compile_dir(installed, quiet=2, workers=0, maxlevels=20):
         print("some modules do not compile for this Python: they are data of packages", file=sys.stderr)
-    if image == "capture":
+    if image == "job":
+        name_spark(share, installed)
+    else:
         give_net_raw(Path(sys.executable).resolve())
 
 

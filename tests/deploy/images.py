@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from lowmark.app.kafka.jars import SETS, obtain
+from lowmark.app.kafka.jars import S3A, SETS, obtain
 from tests.fixtures import docker
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +151,6 @@ def _gather_packages(folder: Path, target: str) -> None:
     before, name, after = lock.read_text().partition("pyspark==")
     first, rest = after.split("\n", 1)
     lock.write_text(f"{before}{name}{first}\n    --hash=sha256:{digest} \\\n{rest}")
-    for jar_set in SETS:
+    for jar_set in (*SETS, S3A):
         jars = obtain(jar_set)
         shutil.copytree(jars[0].parent, image / "offline" / "jars" / jars[0].parent.name)

@@ -5,6 +5,7 @@ What cannot be had is a reason to skip, never to fail.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,10 +14,11 @@ from pathlib import Path
 
 from tests.helm.tools import Missing, cached
 
-__all__ = ["obtain_api_server", "obtain_kube_score"]
+__all__ = ["obtain_api_server", "obtain_kube_score", "obtain_kubeflow_crd"]
 
 _KUBE_SCORE = "1.20.0"
 _ETCD = "3.6.4"
+_SPARK_OPERATOR = "2.3.0"
 _STAGED = (
     "api", "apiextensions-apiserver", "apimachinery", "apiserver", "cli-runtime", "client-go", "cloud-provider",
     "cluster-bootstrap", "code-generator", "component-base", "component-helpers", "controller-manager", "cri-api",
@@ -34,6 +36,17 @@ def obtain_kube_score() -> Path:
             _go(folder, 300, "install", f"github.com/zegl/kube-score/cmd/kube-score@v{_KUBE_SCORE}", GOBIN=folder)
             _keep(Path(folder) / "kube-score", program)
     return program
+
+
+def obtain_kubeflow_crd() -> Path:
+    """Kubeflow's definition of a SparkApplication."""
+    crd = cached(f"kubeflow-spark-operator-{_SPARK_OPERATOR}.yaml")
+    if not crd.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            module = f"github.com/kubeflow/spark-operator/v2@v{_SPARK_OPERATOR}"
+            found = json.loads(_go(folder, 300, "mod", "download", "-json", module))
+            _keep(Path(found["Dir"]) / "config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml", crd)
+    return crd
 
 
 def obtain_api_server(version: str) -> tuple[Path, Path]:
@@ -59,7 +72,8 @@ def _build(program: Path, package: str, module: str, *replaced: str) -> None:
         _keep(Path(folder) / "built", program)
 
 
-def _go(folder: str, within_s: float, *arguments: str, **environment: str) -> None:
+def _go(folder: str, within_s: float, *arguments: str, **environment: str) -> str:
+    """What it prints."""
     if (go := shutil.which("go")) is None:
         raise Missing("Go, which builds it, is not installed")
     try:
@@ -71,6 +85,7 @@ def _go(folder: str, within_s: float, *arguments: str, **environment: str) -> No
         raise Missing(f"go {arguments[0]} was not done within {within_s:.0f} s") from None
     if done.returncode:
         raise Missing(f"go {arguments[0]}: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
 
 
 def _keep(built: Path, program: Path) -> None:

@@ -19,7 +19,12 @@ from tests.integration.jobprocess import await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-CUSTOM = ("kafka.strimzi.io/", "monitoring.coreos.com/")  # made by operators, which are not here
+CUSTOM = (
+    "kafka.strimzi.io/",
+    "monitoring.coreos.com/",
+    "spark.apache.org/",
+    "sparkoperator.k8s.io/",
+)  # made by operators, which are not here
 _ENFORCED = "pod-security.kubernetes.io/enforce"
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]

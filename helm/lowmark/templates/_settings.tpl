@@ -195,10 +195,13 @@ buckets = {{ int .Values.job.buckets }}
 
 {{ include "lowmark.toml.topics" $root }}
 {{ if eq (index . 1) "job" }}{{ include "lowmark.toml.metrics" $root }}{{ end }}
+{{- $local := eq $root.Values.job.kind "Deployment" }}
 [job]
-checkpoint = "/var/lib/lowmark/checkpoint"
+checkpoint = {{ if $local }}"/var/lib/lowmark/checkpoint"{{ else }}{{ include "lowmark.spark.checkpoint" $root | toRawJson }}{{ end }}
 metrics = "0.0.0.0:{{ int $root.Values.job.port }}"
+{{- if $local }}
 master = "local[{{ int $root.Values.job.shuffle_partitions }}]"
+{{- end }}
 {{- include "lowmark.toml.keys" (pick $root.Values.job "name" "buckets" "shuffle_partitions" "max_offsets_per_trigger" "transaction_timeout" "heap") }}
 
 [job.limits]

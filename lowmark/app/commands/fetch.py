@@ -19,6 +19,7 @@ def fetch(
             show_default=False,
         ),
     ] = None,
+    s3a: Annotated[bool, typer.Option("--s3a", help="Fetch also the jars for a checkpoint at s3a://.")] = False,
 ) -> None:
     """Fetch the jars of the broker and of Spark's Kafka connector, at pinned versions, and check their hashes. After
     that, `lowmark run`, `lowmark broker` and `lowmark demo` start without a network; otherwise they fetch the jars at
@@ -34,14 +35,14 @@ def fetch(
       lowmark fetch /opt/lowmark/share/lowmark
     """
     from lowmark.app.console import telling
-    from lowmark.app.kafka.jars import SETS, jars_root, kept
+    from lowmark.app.kafka.jars import S3A, SETS, jars_root, kept
     from lowmark.app.kafka.jars import fetch as fetch_jars
     from lowmark.app.kafka.java import find_java
 
     cache = (folder or jars_root()).absolute()
     java = find_java()
     with telling() as tell:
-        for jar_set in SETS:
+        for jar_set in (*SETS, S3A) if s3a else SETS:
             fetched = fetch_jars(jar_set, java=java, cache=cache, progress=tell)
             jars = kept(jar_set, cache=cache)
             size = sum(jar.stat().st_size for jar in jars) / 1e6
