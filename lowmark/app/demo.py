@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lowmark.app.console import Teller, telling
-from lowmark.app.errors import EnvironmentNotReady
+from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.kafka.broker import Broker, loopback
 from lowmark.app.traffic import Handshakes, TrafficSpec, write_links
 from lowmark.app.watch.follow import follow, show_window
@@ -115,11 +115,18 @@ def _run(options: DemoOptions, folder: Path, stack: ExitStack, console: Console)
         tell("starting a Kafka broker, and making traffic of two links")
         with ThreadPoolExecutor(1) as beside:
             traffic = beside.submit(_write_traffic, folder, options.rate, options.seconds + 120)
-            broker = stack.enter_context(Broker(folder / "broker", host=loopback(), progress=tell))
-            config = _write_config(folder, broker.bootstrap)
+            try:
+                broker = stack.enter_context(Broker(folder / "broker", host=loopback(), progress=tell))
+            except EnvironmentNotReady:
+                with _writing(folder):
+                    traffic.result()  # a full disk stops both, and this one says so
+                raise
+            with _writing(folder):
+                config = _write_config(folder, broker.bootstrap)
             tell("starting the Spark job and the capture (some 15 seconds)")
             job = stack.enter_context(_child("job", ["run", "--config", str(config.path)], folder))
-            traffic.result()
+            with _writing(folder):
+                traffic.result()
         paced = ["capture", "--config", str(config.path), "--pace", "1.0", "--rebase"]
         capture = stack.enter_context(_child("capture", paced, folder))
         children = [job, capture]
@@ -146,16 +153,26 @@ def _run(options: DemoOptions, folder: Path, stack: ExitStack, console: Console)
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
+        with _writing(keep):
+            keep.mkdir(parents=True, exist_ok=True)
         yield keep.resolve()
         return
     root = cache_root()
-    root.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="demo-", dir=root))
+    with _writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="demo-", dir=root))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder} cannot be written: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True, slots=True)

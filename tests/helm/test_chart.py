@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import subprocess
+import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.helm.chart import (
     CHART,
     GOLDEN,
     KUBERNETES,
+    ROOT,
     Manifest,
     copies,
     golden,
@@ -94,6 +96,24 @@ def test_golden(program: Path, case: str) -> None:
     done = template(program, values_file(case))
     assert done.returncode == 0, done.stderr
     assert golden(done.stdout) == (GOLDEN / f"{case}.yaml").read_text()
+
+
+@pytest.mark.parametrize("page", ["docs/deploy.md", "helm/lowmark/README.md"])
+def test_values_of_the_pages_can_be_used(program: Path, page: str, tmp_path: Path) -> None:
+    """The first ones alone; each that follows is added to them."""
+    text = (ROOT / page).read_text()
+    blocks = [
+        textwrap.dedent(block) for block in re.findall(r"^ *```yaml\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    ]
+    blocks = [block.replace("sha256:…", DIGEST) for block in blocks]
+    assert len(blocks) > 1
+    files = [tmp_path / f"{number}.yaml" for number in range(len(blocks))]
+    for file, block in zip(files, blocks, strict=True):
+        file.write_text(block)
+    for file in files[1:]:
+        done = template(program, files[0], "--values", str(file))
+        assert done.returncode == 0, done.stderr
+    assert "kind: DaemonSet" in template(program, files[0]).stdout
 
 
 def test_lint(program: Path) -> None:

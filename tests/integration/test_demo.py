@@ -65,3 +65,10 @@ def test_final_windows_appear_and_ctrl_c_ends_everything(tmp_path: Path) -> None
     assert f"http://{addresses[2]}/metrics" in told
     assert "lowmark.v1.results.talkers" in told
     assert "Traceback" not in told + logs
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "lowmark", "demo", "--keep", str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path / 'file'} cannot be written: File exists\n")
