@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowmark.query.plan.nodes import Reduction
-from lowmark.wire.records.partials import PANE_WORD
+from lowmark.wire.records.partials import KEYS_WORD, PANE_WORD
 from lowmark.wire.rows.words import Words
 
 __all__ = ["Crowded", "Pressure"]
@@ -59,7 +59,7 @@ class Pressure:
 
     def __init__(self, reduction: Reduction, slots: int) -> None:
         words = sum(item.expr.kind.words for item in (*reduction.keys, *reduction.details))
-        self._keys = slice(3, 3 + words)
+        self._keys = slice(KEYS_WORD, KEYS_WORD + words)
         self._mixers = np.resize(_MIXERS, words)
         self.slots = slots
         self.rate = 0.0  # collisions per tuple, in the last span

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from highlevel.groups.layout import GROUP_KEYS, GROUP_NULLS
 from highlevel.groups.merge_kernel import _hash
 from lowmark.jit.compiled import compiled
 
@@ -30,15 +31,16 @@ def _find_rows(
     mask = np.uint64(index.shape[0] - 1)
     key_bits = key_mask << np.uint64(shift)
     for i in range(rows.shape[0]):
-        h = _hash(rows, i, 2 + shift, key_end + shift, rows[i, 0] >> np.uint64(shift) & key_mask, seed)
+        nulls = rows[i, GROUP_NULLS] >> np.uint64(shift) & key_mask
+        h = _hash(rows, i, GROUP_KEYS + shift, key_end + shift, nulls, seed)
         tag, slot = h & ~_LOW_HALF, h & mask
         g = np.int64(-1)
         while g < 0 and index[slot] != _ZERO:
             entry = index[slot]
             if entry & ~_LOW_HALF == tag:
                 g = np.int64(entry & _LOW_HALF) - np.int64(1)
-                same = (table[g, 0] & key_mask) << np.uint64(shift) == rows[i, 0] & key_bits
-                for at in range(2, key_end):
+                same = (table[g, GROUP_NULLS] & key_mask) << np.uint64(shift) == rows[i, GROUP_NULLS] & key_bits
+                for at in range(GROUP_KEYS, key_end):
                     same = same and table[g, at] == rows[i, at + shift]
                 if not same:
                     g = np.int64(-1)

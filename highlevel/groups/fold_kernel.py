@@ -13,7 +13,24 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.groups.layout import ADD, ADD_FLOAT, ADD_WIDE, BIT_AND, BIT_OR, BY_FLOAT, BY_NUMBER, LEAST
+from highlevel.groups.layout import (
+    ADD,
+    ADD_FLOAT,
+    ADD_WIDE,
+    BIT_AND,
+    BIT_OR,
+    BY_FLOAT,
+    BY_NUMBER,
+    END_COMPARISON,
+    FIRST_COMPARISON,
+    FOLD_AT,
+    FOLD_CODE,
+    FOLD_NULLS,
+    FOLD_WORDS,
+    GROUP_NULLS,
+    LEAST,
+    VALUE_NULL,
+)  # fmt: skip
 from lowmark.jit.compiled import Intrinsic, compiled
 
 __all__ = ["fold_rows"]
@@ -101,7 +118,7 @@ def _sum(table: Words, g: int, at: int, value: np.int64, carry: np.int64, subtra
 @compiled
 def _first_value(table: Words, g: int, rows: Words, i: int, shift: int, program: Ints, fold: int) -> bool:
     """Take the row's columns of a fold whose value is null in the group so far. Returns whether it was null."""
-    if table[g, 0] & np.uint64(program[fold, 4]) == _ZERO:
+    if table[g, GROUP_NULLS] & np.uint64(program[fold, VALUE_NULL]) == _ZERO:
         return False
     _replace(table, g, rows, i, shift, program, fold)
     return True
@@ -109,10 +126,10 @@ def _first_value(table: Words, g: int, rows: Words, i: int, shift: int, program:
 
 @compiled
 def _replace(table: Words, g: int, rows: Words, i: int, shift: int, program: Ints, fold: int) -> None:
-    for at in range(program[fold, 1], program[fold, 1] + program[fold, 2]):
+    for at in range(program[fold, FOLD_AT], program[fold, FOLD_AT] + program[fold, FOLD_WORDS]):
         table[g, at] = rows[i, at + shift]
-    bits = np.uint64(program[fold, 3])
-    table[g, 0] = (table[g, 0] & ~bits) | (rows[i, 0] >> np.uint64(shift) & bits)
+    bits = np.uint64(program[fold, FOLD_NULLS])
+    table[g, GROUP_NULLS] = (table[g, GROUP_NULLS] & ~bits) | (rows[i, GROUP_NULLS] >> np.uint64(shift) & bits)
 
 
 @compiled
@@ -120,11 +137,11 @@ def _fold_sums(
     table: Words, rows: Words, sources: Ints, places: Ints, count: int, shift: int, subtract: bool,
     program: Ints, fold: int, events: Ints, noted: int,
 ) -> int:  # fmt: skip
-    at, wide = program[fold, 1], program[fold, 0] == ADD_WIDE
-    value_bit = np.uint64(program[fold, 4]) << np.uint64(shift)
+    at, wide = program[fold, FOLD_AT], program[fold, FOLD_CODE] == ADD_WIDE
+    value_bit = np.uint64(program[fold, VALUE_NULL]) << np.uint64(shift)
     for k in range(count):
         g, i = places[k], sources[k]
-        if g < 0 or rows[i, 0] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
+        if g < 0 or rows[i, GROUP_NULLS] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
             continue
         carry = np.int64(0)
         if wide:
@@ -146,11 +163,11 @@ def _fold_words(
     table: Words, rows: Words, sources: Ints, places: Ints, count: int, shift: int, program: Ints, fold: int
 ) -> None:
     """Apply a fold that sums doubles or combines bits."""
-    code, at = program[fold, 0], program[fold, 1]
-    value_bit = np.uint64(program[fold, 4]) << np.uint64(shift)
+    code, at = program[fold, FOLD_CODE], program[fold, FOLD_AT]
+    value_bit = np.uint64(program[fold, VALUE_NULL]) << np.uint64(shift)
     for k in range(count):
         g, i = places[k], sources[k]
-        if g < 0 or rows[i, 0] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
+        if g < 0 or rows[i, GROUP_NULLS] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
             continue
         if code == ADD_FLOAT:
             _add_doubles(table, g, at, rows[i, at + shift], rows[i, at + 1 + shift])
@@ -166,13 +183,13 @@ def _fold_extremes(
     comparisons: Ints,
 ) -> None:  # fmt: skip
     """Apply a fold that takes the least or the greatest, by its comparisons in order."""
-    sign = -1 if program[fold, 0] == LEAST else 1
-    value_bit = np.uint64(program[fold, 4]) << np.uint64(shift)
+    sign = -1 if program[fold, FOLD_CODE] == LEAST else 1
+    value_bit = np.uint64(program[fold, VALUE_NULL]) << np.uint64(shift)
     for k in range(count):
         g, i = places[k], sources[k]
-        if g < 0 or rows[i, 0] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
+        if g < 0 or rows[i, GROUP_NULLS] & value_bit != _ZERO or _first_value(table, g, rows, i, shift, program, fold):
             continue
-        for index in range(program[fold, 5], program[fold, 6]):
+        for index in range(program[fold, FIRST_COMPARISON], program[fold, END_COMPARISON]):
             at, order = comparisons[index, 0], comparisons[index, 1]
             new, old = rows[i, at + shift], table[g, at]
             if order == BY_NUMBER:
@@ -196,7 +213,7 @@ def fold_rows(
     are written after the first `noted` ones; returns how many there are then. There is room for one event per row and
     fold."""
     for fold in range(program.shape[0]):
-        code = program[fold, 0]
+        code = program[fold, FOLD_CODE]
         if code in (ADD, ADD_WIDE):
             noted = _fold_sums(table, rows, sources, places, count, shift, subtract, program, fold, events, noted)
         elif code in (ADD_FLOAT, BIT_AND, BIT_OR):

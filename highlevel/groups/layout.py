@@ -21,11 +21,16 @@ from lowmark.wire.rows.schema import Column, Kind, Schema
 
 __all__ = [
     "ADD", "ADD_FLOAT", "ADD_WIDE", "BIT_AND", "BIT_OR", "BLOCK", "BY_FLOAT", "BY_NUMBER", "BY_WORD",
-    "GREATEST", "GROUP_KEYS", "GROUP_TUPLES", "LEAST", "SEED", "Layout", "Merging", "keyed_by_pane", "with_one_form",
+    "END_COMPARISON", "FIRST_COMPARISON", "FOLD_AT", "FOLD_CODE", "FOLD_NULLS", "FOLD_WORDS", "GREATEST", "GROUP_KEYS",
+    "GROUP_NULLS", "GROUP_TUPLES", "LEAST", "SEED", "VALUE_NULL", "Layout", "Merging", "keyed_by_pane", "with_one_form",
 ]  # fmt: skip
 
-GROUP_TUPLES, GROUP_KEYS = 1, 2
-"""Words of a group after its null mask: its tuples, and the first of its keys."""
+GROUP_NULLS, GROUP_TUPLES, GROUP_KEYS = range(3)
+"""Words of a group: its null mask, its tuples, and the first of its keys."""
+
+FOLD_CODE, FOLD_AT, FOLD_WORDS, FOLD_NULLS, VALUE_NULL, FIRST_COMPARISON, END_COMPARISON = range(7)
+"""Columns of a program, which has a row for each fold: its code, its first word, the number of its words, the bits of
+its columns in the null mask, that of its value, and the first and the end of its rows in `comparisons`."""
 
 ADD, ADD_WIDE, ADD_FLOAT, BIT_AND, BIT_OR, LEAST, GREATEST = range(7)
 BY_WORD, BY_FLOAT, BY_NUMBER = range(3)
@@ -101,9 +106,8 @@ class Layout:
 
     @cached_property
     def program(self) -> npt.NDArray[np.int64]:
-        """A row for each fold: code, first word, words, bits of its columns in the null mask, bit of the value, and the
-        first and the end of its rows in `comparisons`."""
-        program = np.zeros((len(self.folds), 7), np.int64)
+        """A row for each fold; its columns are `FOLD_CODE` and the names after it."""
+        program = np.zeros((len(self.folds), END_COMPARISON + 1), np.int64)
         done = 0
         for row, fold in zip(program, self.folds, strict=True):
             bits = [1 << self.schema.index(column.name) for column in fold.columns]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.groups.fold_kernel import fold_rows
-from highlevel.groups.layout import BLOCK
+from highlevel.groups.layout import BLOCK, GROUP_KEYS, GROUP_NULLS, GROUP_TUPLES
 from lowmark.jit.compiled import compiled
 
 __all__ = ["fill_index", "merge_rows"]
@@ -62,15 +62,16 @@ def _merge_rows(
         if noted + count * folds > events.shape[0]:
             return block, used, noted
         for k in range(count):
-            h = _hash(
-                rows, block + k, 2 + shift, key_end + shift, rows[block + k, 0] >> np.uint64(shift) & key_mask, seed
-            )
+            nulls = rows[block + k, GROUP_NULLS] >> np.uint64(shift) & key_mask
+            h = _hash(rows, block + k, GROUP_KEYS + shift, key_end + shift, nulls, seed)
             hashes[k] = h
             fetched |= index[h & mask]
         for k in range(count):
             likely = np.int64(index[hashes[k] & mask] & _LOW_HALF)
             if likely != 0:
-                fetched |= table[likely - 1, 1] ^ table[likely - 1, words - 1]  # a row spans two or more cache lines
+                fetched |= (
+                    table[likely - 1, GROUP_TUPLES] ^ table[likely - 1, words - 1]
+                )  # a row spans two or more cache lines
         full = False
         for k in range(count):
             i = block + k
@@ -82,16 +83,16 @@ def _merge_rows(
                     break
                 if entry & ~_LOW_HALF == tag:
                     g = np.int64(entry & _LOW_HALF) - np.int64(1)
-                    same = (table[g, 0] & key_mask) << np.uint64(shift) == rows[i, 0] & key_bits
-                    for at in range(2, key_end):
+                    same = (table[g, GROUP_NULLS] & key_mask) << np.uint64(shift) == rows[i, GROUP_NULLS] & key_bits
+                    for at in range(GROUP_KEYS, key_end):
                         same = same and table[g, at] == rows[i, at + shift]
                     if same:
                         break
                     g = np.int64(-1)
                 slot = (slot + _ONE) & mask
             if g >= 0:
-                added = rows[i, 1 + shift]
-                table[g, 1] = table[g, 1] - added if subtract else table[g, 1] + added
+                added = rows[i, GROUP_TUPLES + shift]
+                table[g, GROUP_TUPLES] = table[g, GROUP_TUPLES] - added if subtract else table[g, GROUP_TUPLES] + added
                 places[k] = g
             else:
                 if used == table.shape[0]:
@@ -101,8 +102,8 @@ def _merge_rows(
                 g = np.int64(used)
                 used += 1
                 index[slot] = tag | np.uint64(used)
-                table[g, 0] = rows[i, 0] >> np.uint64(shift)
-                for at in range(1, words):
+                table[g, GROUP_NULLS] = rows[i, GROUP_NULLS] >> np.uint64(shift)
+                for at in range(GROUP_TUPLES, words):
                     table[g, at] = rows[i, at + shift]
                 places[k] = -1  # nothing is left to fold
             sources[k] = i
@@ -124,7 +125,7 @@ def fill_index(table: Words, used: int, index: Words, key_end: int, key_mask: np
     """Enter the groups of a table, all different, into an index of zeros."""
     mask = np.uint64(index.shape[0] - 1)
     for g in range(used):
-        h = _hash(table, g, 2, key_end, table[g, 0] & key_mask, seed)
+        h = _hash(table, g, GROUP_KEYS, key_end, table[g, GROUP_NULLS] & key_mask, seed)
         slot = h & mask
         while index[slot] != _ZERO:
             slot = (slot + _ONE) & mask
