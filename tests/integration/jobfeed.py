@@ -137,8 +137,9 @@ class Feed:
         self._next = FIRST_PANE
         assert ensure_topics(admin(config.kafka), topics_of(config, self.plans)) == []
 
-    def panes(self, count: int, end: bool = False) -> None:
-        """Send the partials of so many panes, each with its promise, and the sources' end behind them."""
+    def panes(self, count: int, end: bool = False, sent: bool = False) -> None:
+        """Send the partials of so many panes, each with its promise, and the sources' end behind them. `sent`: another
+        feed of this seed has sent them."""
         records: list[Sent] = []
         for pane in range(self._next, self._next + count):
             last = end and pane == self._next + count - 1
@@ -148,7 +149,8 @@ class Feed:
                         for node in stage.nodes:
                             records += self._pane(stage, node, source, pane, last) if stream in node.streams else []
         self._next += count
-        self._send(records)
+        if not sent:
+            self._send(records)
         self._sent += records
 
     def _pane(self, stage: Stage, node: Node, source: str, pane: int, last: bool) -> list[Sent]:

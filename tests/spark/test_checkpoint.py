@@ -199,6 +199,25 @@ def test_a_commit_stays_if_its_batch_cannot_be_run_again(tmp_path):
     assert folder.batches(CHECKPOINT) == 2
 
 
+def test_a_checkpoint_may_be_moved(tmp_path):
+    """Spark itself finds the schema of its state only at the path at which it has written it."""
+    log = Path("c0ffee/state/0/_metadata/v2")
+    (tmp_path / log).mkdir(parents=True)
+    schema = "/state/0/_stateSchema/default/0_943c"
+    text = 'v2\n{{"stateStoreInfo":[{{"numPartitions":2,"stateSchemaFilePaths":["{}"]}}],"other":"/was/c0ffee"}}'
+    (tmp_path / log / "0").write_text(text.format(f"file:/was/here/c0ffee{schema}"))
+    (tmp_path / log / ".0.crc").write_bytes(b"of the former text")
+    with CheckpointFolder(tmp_path) as folder:
+        folder.check(CHECKPOINT)
+        now = text.format(f"{tmp_path}/c0ffee{schema}")
+        assert (tmp_path / log / "0").read_text() == now
+        assert {entry.name for entry in (tmp_path / log).iterdir()} == {"0"}
+        (tmp_path / log / ".0.crc").write_bytes(b"of this text")
+        folder.check(CHECKPOINT)
+        assert (tmp_path / log / "0").read_text() == now
+        assert (tmp_path / log / ".0.crc").exists()
+
+
 @pytest.mark.parametrize("left", [0, 0.5])
 def test_a_plan_that_a_crash_has_cut_is_no_plan(tmp_path, left):
     folder = CheckpointFolder(tmp_path)

@@ -6,9 +6,12 @@ Run it once for a release, and keep the files of former ones as long as that rel
 from __future__ import annotations
 
 from lowmark import __version__
-from tests.upgrade.stored import FOLDER, make, write
+from tests.upgrade import installation, stored
 
 if __name__ == "__main__":
-    path = FOLDER / f"{__version__}.json.gz"
-    write(path, make())
+    path = stored.FOLDER / f"{__version__}.json.gz"
+    stored.write(path, stored.make())
     print(path)
+    archive = stored.FOLDER / f"{__version__}.tar.xz"
+    installation.make(archive)
+    print(archive)

@@ -28,6 +28,8 @@ _VERSION = 7
 _FILE = "lowmark.json"
 _LOGS = ("offsets", "commits")
 
+_SCHEMA_PATH = re.compile(r'"([^"]*)(/state/0/_stateSchema/[^"]*)"')
+
 BucketKey = tuple[str, int]
 """A stage's fingerprint or a query's name, and a bucket."""
 
@@ -135,8 +137,10 @@ class CheckpointFolder:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raise CheckpointRefused if a file that Spark needs is cut off; Spark's own message would not help. Removes
-        what a crash of the machine has left in halves of the last batch. Call it when no other process runs this
-        checkpoint, and Kafka holds no results of a batch that is not planned."""
+        what a crash of the machine has left in halves of the last batch, and follows the checkpoint to where it lies
+        now. Call it when no other process runs this checkpoint, and Kafka holds no results of a batch that is not
+        planned."""
+        self._follow_move(checkpoint)
         self._withdraw_plan(checkpoint)
         self._withdraw_commit(checkpoint)
         if (found := self.damage(checkpoint)) is not None:
@@ -152,6 +156,19 @@ class CheckpointFolder:
                     "begin a new generation with --new-generation"
                 )
         return None
+
+    def _follow_move(self, checkpoint: Checkpoint) -> None:
+        """Spark's metadata name the file of the state's schema by the path at which it was written."""
+        log, here = f"{checkpoint.id}/state/0/_metadata/v2", self.spark(checkpoint)
+
+        def moved(path: re.Match[str]) -> str:
+            return f'"{json.dumps(here)[1:-1]}{path[2]}"'
+
+        for name in filter(str.isdecimal, self._files.names(log)):
+            text = self._files.read(f"{log}/{name}").decode(errors="replace")
+            if any(place.removeprefix("file:") != here for place, _ in _SCHEMA_PATH.findall(text)):
+                self._files.remove(f"{log}/.{name}.crc")
+                self._files.replace(f"{log}/{name}", _SCHEMA_PATH.sub(moved, text).encode())
 
     def _withdraw_plan(self, checkpoint: Checkpoint) -> None:
         """Remove the offsets of a batch that has not begun, if they are cut off: Spark then chooses them again."""
