@@ -18,6 +18,7 @@ from lowmark.app.config.file import load_config
 from tests.deploy.images import Container, Images
 from tests.deploy.observed import free_address
 from tests.deploy.test_image import mounted, told
+from tests.helm.test_spark_application import BY_UPLOAD
 from tests.integration.jobfeed import LEVELS, SLIDING, Feed, write_config
 from tests.integration.jobprocess import await_true
 
@@ -65,12 +66,13 @@ def java_options(images: Images) -> list[str]:
 
 
 def executor(number: int, driver: str, options: list[str]) -> tuple[str, ...]:
-    """The environment of an executor's pod."""
+    """The environment of an executor's pod, which has an address of its own."""
+    address = f"127.0.1.{number}"
     given = {
         "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@{driver}", "SPARK_EXECUTOR_ID": str(number),
         "SPARK_EXECUTOR_CORES": "1", "SPARK_EXECUTOR_MEMORY": "512m", "SPARK_APPLICATION_ID": "spark-1",
-        "SPARK_EXECUTOR_POD_IP": "127.0.0.1", "SPARK_RESOURCE_PROFILE_ID": "0",
-        "SPARK_EXECUTOR_POD_NAME": f"exec-{number}", "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_EXECUTOR_POD_IP": address, "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": f"exec-{number}", "SPARK_LOCAL_IP": address,
         **{f"SPARK_JAVA_OPT_{at}": option for at, option in enumerate(options)},
     }  # fmt: skip
     return tuple(word for name, value in given.items() for word in ("--env", f"{name}={value}"))
@@ -88,6 +90,7 @@ def test_a_driver_and_executors_of_the_image_write_each_result_once(
     settings = {
         "spark.driver.host": "127.0.0.1", "spark.driver.port": driver.partition(":")[2], "spark.driver.memory": "512m",
         "spark.executor.instances": "2", "spark.executor.cores": "1",
+        "spark.sql.streaming.checkpointFileManagerClass": BY_UPLOAD,
         f"{at}.endpoint": s3, f"{at}.endpoint.region": "us-east-1", f"{at}.path.style.access": "true",
         f"{at}.connection.ssl.enabled": "false", f"{at}.access.key": "somebody", f"{at}.secret.key": "secret",
     }  # fmt: skip

@@ -18,6 +18,7 @@ from tests.helm.go_tools import obtain_kubeflow_crd
 from tests.helm.tools import HELM_4, Missing, obtain_helm
 
 OPERATORS = ("apache", "kubeflow")
+BY_UPLOAD = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
 
 @pytest.fixture(scope="module")
@@ -123,4 +124,6 @@ def test_the_checkpoint_is_where_all_reach_it(
     )
     settings.write_text(found["data"]["lowmark.toml"])
     assert load_config(settings).job.checkpoint == "s3a://lowmark/checkpoint"
+    conf = application(rendered[operator])["spec"]["sparkConf"]
+    assert conf["spark.sql.streaming.checkpointFileManagerClass"] == BY_UPLOAD
     assert "PersistentVolumeClaim" not in {of["kind"] for of in rendered[operator]}

@@ -35,6 +35,10 @@ driver has one Python process, an executor one for each core. */}}
   "spark.executor.memoryOverhead" (printf "%dm" (add (div $executor 2) (mul (int $of.cores) $worker)))
   "spark.ui.enabled" "false"
 -}}
+{{- if hasPrefix "s3a://" (include "lowmark.spark.checkpoint" $root) -}}
+{{- /* A rename in an object store copies; an upload is whole or not there. */ -}}
+{{- $_ := set $conf "spark.sql.streaming.checkpointFileManagerClass" "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager" -}}
+{{- end -}}
 {{- toYaml (merge (dict) $of.conf $conf) -}}
 {{- end -}}
 
