@@ -32,10 +32,10 @@ class WJoin(PunctuatedJoinOperator):
         if not len(rows):
             return
         own, keys = self.nodes(port, state), self._keys(port, rows)
-        self._meet(port, rows, self.nodes(1 - port, state).find(keys), state, out)
+        self._meet(port, rows, self.nodes(1 - port, state).find(keys)[0], state, out)
         waiting = self._kept.waits(port, rows, bounds)
         rows, keys = rows[waiting], keys[waiting]
-        own.add(rows, keys, own.find(keys))
+        own.add(rows, keys, own.find(keys)[0])
         self._stores[port].save(own, state)
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
@@ -56,9 +56,7 @@ class PJoin(PunctuatedJoinOperator):
         inputs = tuple(replace(port, size=_FOR_EVER_NS) for port in plan.inputs)
         super().__init__(replace(plan, inputs=inputs))
 
-    def _tell(self, port: int, done: Ints, state: State, out: Out) -> None:
-        if not len(done):
-            return
-        nodes, other = self.nodes(port, state), self.nodes(1 - port, state)
-        both = other.bounds(other.find(nodes.keys(done))) == FOREVER
-        super()._tell(port, done[both], state, out)
+    def _tell(self, port: int, done: Ints, state: State, out: Out, only: bool = False) -> None:
+        _, promised = self.nodes(1 - port, state).find(self.nodes(port, state).keys(done))
+        if promised is not None:
+            super()._tell(port, done[promised == FOREVER], state, out, only)

@@ -3,15 +3,21 @@
 Nodes are positions in arrays: a T-node in `owners` and the arrays beside it, an I-node in `heads` and those beside it.
 A removed T-node has no owner. It leaves a list when the next walk passes it (lazy deletion, 4.3). Value lists run from
 the row that came last to the first, so that the results and their order depend on the rows alone.
+
+Kernels take all arrays of a kind together and in the same order, because arrays that are laid out once cost nothing in
+a call: those of I-nodes (`slots` to `waiting`), of T-nodes (`owners` to `next_time`) and of bins.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from highlevel.join.probe_kernel import START, equal_at, hash_of
 from lowmark.jit.compiled import compiled
+from lowmark.wire.rows.values import NEVER
 
 __all__ = [
     "find_nodes",
@@ -42,16 +48,42 @@ def _find(keys: Words, i: int, slots: Shorts, following: Shorts, known: Words, s
 
 
 @compiled
-def find_nodes(
-    keys: Words, slots: Shorts, following: Shorts, known: Words, seed: np.uint64, found: Ints
-) -> None:  # fmt: skip
-    """The I-node of each key; -1: there is none."""
-    for i in range(keys.shape[0]):
-        found[i] = _find(keys, i, slots, following, known, seed)
+def _found_or_made(
+    keys: Words, i: int, used: int, slots: Shorts, following: Shorts, known: Words, seed: np.uint64,
+) -> int:  # fmt: skip
+    """The I-node of a key; if there is none, it is made, as the one at `used`."""
+    at = _find(keys, i, slots, following, known, seed)
+    if at < 0:
+        at = used
+        for word in range(keys.shape[1]):
+            known[at, word] = keys[i, word]
+        slot = _slot(keys, i, slots, seed)
+        following[at] = slots[slot]
+        slots[slot] = at
+    return at
 
 
 @compiled
-def link_nodes(slots: Shorts, following: Shorts, known: Words, first: int, stop: int, seed: np.uint64) -> None:
+def _find_nodes(
+    keys: Words, found: Ints, promised: Ints, slots: Shorts, following: Shorts, known: Words, seed: np.uint64,
+    bounds: Ints, heads: Shorts, counts: Shorts, waiting: Shorts,
+) -> int:  # fmt: skip
+    """The I-node of each key, and the bound up to which its value is promised; -1 and NEVER: there is none. Returns the
+    number of those that are promised."""
+    count = 0
+    for i in range(keys.shape[0]):
+        node = _find(keys, i, slots, following, known, seed)
+        found[i] = node
+        promised[i] = NEVER if node < 0 else bounds[node]
+        count += promised[i] > NEVER
+    return count
+
+
+@compiled
+def _link_nodes(
+    first: int, stop: int, slots: Shorts, following: Shorts, known: Words, seed: np.uint64, bounds: Ints,
+    heads: Shorts, counts: Shorts, waiting: Shorts,
+) -> None:  # fmt: skip
     """Put I-nodes into their chains; `slots` has a power of two of entries."""
     for i in range(first, stop):
         slot = _slot(known, i, slots, seed)
@@ -60,29 +92,23 @@ def link_nodes(slots: Shorts, following: Shorts, known: Words, first: int, stop:
 
 
 @compiled
-def make_nodes(
-    keys: Words, nodes: Ints, slots: Shorts, following: Shorts, known: Words, used: int, seed: np.uint64
+def _make_nodes(
+    keys: Words, nodes: Ints, used: int, slots: Shorts, following: Shorts, known: Words, seed: np.uint64,
+    bounds: Ints, heads: Shorts, counts: Shorts, waiting: Shorts,
 ) -> int:  # fmt: skip
     """Give an I-node to each key that has none; returns the number of I-nodes then."""
     for i in range(keys.shape[0]):
         if nodes[i] < 0:
-            at = _find(keys, i, slots, following, known, seed)
-            if at < 0:
-                at = used
-                for word in range(keys.shape[1]):
-                    known[at, word] = keys[i, word]
-                slot = _slot(keys, i, slots, seed)
-                following[at] = slots[slot]
-                slots[slot] = at
-                used += 1
-            nodes[i] = at
+            nodes[i] = _found_or_made(keys, i, used, slots, following, known, seed)
+            used += nodes[i] == used
     return used
 
 
 @compiled
-def link_rows(
-    start: int, stop: int, owners: Shorts, next_value: Shorts, heads: Shorts, counts: Shorts, bins: Shorts,
-    next_time: Shorts, bin_heads: Shorts, bin_counts: Shorts,
+def _link_rows(
+    start: int, stop: int, slots: Shorts, following: Shorts, known: Words, seed: np.uint64, bounds: Ints,
+    heads: Shorts, counts: Shorts, waiting: Shorts, owners: Shorts, times: Ints, bins: Shorts, next_value: Shorts,
+    next_time: Shorts, bin_heads: Shorts, bin_counts: Shorts, bin_changed: Shorts,
 ) -> None:  # fmt: skip
     """Put T-nodes at the heads of the lists of their value and of their time."""
     for i in range(start, stop):
@@ -94,12 +120,14 @@ def link_rows(
         next_time[i] = bin_heads[at]
         bin_heads[at] = i
         bin_counts[at] += 1
+        bin_changed[at] = 1
 
 
 @compiled
-def probe_lists(
-    nodes: Ints, low: Ints, high: Ints, row: int, at: int, heads: Shorts, next_value: Shorts, owners: Shorts,
-    times: Ints, found: Ints, matched: Ints,
+def _probe_lists(
+    nodes: Ints, low: Ints, high: Ints, row: int, at: int, found: Ints, matched: Ints, slots: Shorts,
+    following: Shorts, known: Words, seed: np.uint64, bounds: Ints, heads: Shorts, counts: Shorts, waiting: Shorts,
+    owners: Shorts, times: Ints, bins: Shorts, next_value: Shorts, next_time: Shorts,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Pairs of a probing row, given by the I-node of its partners, and a partner with a time from the row's `low` up to
     its `high`. Their number is the third result. The first two results say where to continue; the first is the number
@@ -132,66 +160,59 @@ def probe_lists(
 
 
 @compiled
-def _remove(
-    at: int, owners: Shorts, times: Ints, bins: Shorts, bin_counts: Shorts, bin_changed: Shorts, counts: Shorts,
-    waiting: Shorts, bounds: Ints,
-) -> int:  # fmt: skip
-    """Remove a T-node. Returns its I-node if the value is promised and this was its last row below the bound, else
-    -1."""
-    node = owners[at]
-    owners[at] = -1
-    counts[node] -= 1
-    bin_counts[bins[at]] -= 1
-    bin_changed[bins[at]] = 1
-    if times[at] < bounds[node]:
-        waiting[node] -= 1
-        if waiting[node] == 0:
-            return int(node)
-    return -1
-
-
-@compiled
-def remove_older(
-    lists: Ints, alive: int, heads: Shorts, following: Shorts, owners: Shorts, times: Ints, bins: Shorts,
-    bin_counts: Shorts, bin_changed: Shorts, counts: Shorts, waiting: Shorts, bounds: Ints, done: Ints,
+def _remove_older(
+    lists: Ints, by_value: bool, alive: int, done: Ints, slots: Shorts, following: Shorts, known: Words,
+    seed: np.uint64, bounds: Ints, heads: Shorts, counts: Shorts, waiting: Shorts, owners: Shorts, times: Ints,
+    bins: Shorts, next_value: Shorts, next_time: Shorts, bin_heads: Shorts, bin_counts: Shorts, bin_changed: Shorts,
 ) -> tuple[int, int]:  # fmt: skip
     """Remove the rows of these lists, of values or of times, that are older than `alive`; a list below 0 is none.
     Returns the number of rows, and how many I-nodes are in `done`: those of promised values that have no row below
-    their bound any more."""
+    their bound any more. None is there twice."""
+    firsts, next_row = (heads, next_value) if by_value else (bin_heads, next_time)
     removed, count = 0, 0
     for n in range(lists.shape[0]):
         if lists[n] < 0:
             continue
         before = -1
-        at = heads[lists[n]]
+        at = firsts[lists[n]]
         while at >= 0:
-            after = following[at]
-            if owners[at] >= 0 and times[at] < alive:
+            after = next_row[at]
+            node = owners[at]
+            if node >= 0 and times[at] < alive:
                 removed += 1
-                node = _remove(at, owners, times, bins, bin_counts, bin_changed, counts, waiting, bounds)
-                if node >= 0:
-                    done[count] = node
-                    count += 1
+                owners[at] = -1
+                counts[node] -= 1
+                bin_counts[bins[at]] -= 1
+                bin_changed[bins[at]] = 1
+                if times[at] < bounds[node]:
+                    waiting[node] -= 1
+                    if waiting[node] == 0:
+                        done[count] = node
+                        count += 1
             if owners[at] >= 0:
                 before = at
             elif before < 0:
-                heads[lists[n]] = after
+                firsts[lists[n]] = after
             else:
-                following[before] = after
+                next_row[before] = after
             at = after
     return removed, count
 
 
 @compiled
-def promise(
-    nodes: Ints, bound: int, heads: Shorts, next_value: Shorts, owners: Shorts, times: Ints, waiting: Shorts,
-    bounds: Ints, done: Ints,
-) -> int:  # fmt: skip
-    """Note this input's promise that no later row has the value of one of these I-nodes and a time below the bound.
-    Returns how many of these I-nodes are in `done`: those without a row below the bound."""
+def _promise(
+    keys: Words, bound: int, nodes: Ints, done: Ints, used: int, slots: Shorts, following: Shorts, known: Words,
+    seed: np.uint64, bounds: Ints, heads: Shorts, counts: Shorts, waiting: Shorts, owners: Shorts, times: Ints,
+    bins: Shorts, next_value: Shorts, next_time: Shorts,
+) -> tuple[int, int]:  # fmt: skip
+    """Note this input's promise that no later row has one of these values and a time below the bound. Returns the
+    number of I-nodes then, and how many of those of the values, which are in `nodes`, are in `done`: those without a
+    row below the bound. None is there twice."""
     count = 0
-    for n in range(nodes.shape[0]):
-        node = nodes[n]
+    for n in range(keys.shape[0]):
+        node = _found_or_made(keys, n, used, slots, following, known, seed)
+        used += node == used
+        nodes[n] = node
         if bound <= bounds[node]:
             continue
         bounds[node] = bound
@@ -204,4 +225,13 @@ def promise(
         if waiting[node] == 0:
             done[count] = node
             count += 1
-    return count
+    return used, count
+
+
+find_nodes: Callable[..., int] = _find_nodes
+link_nodes: Callable[..., None] = _link_nodes
+make_nodes: Callable[..., int] = _make_nodes
+link_rows: Callable[..., None] = _link_rows
+probe_lists: Callable[..., tuple[int, int, int]] = _probe_lists
+remove_older: Callable[..., tuple[int, int]] = _remove_older
+promise: Callable[..., tuple[int, int]] = _promise

@@ -12,7 +12,7 @@ when first needed.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,6 +31,7 @@ from highlevel.join.punctuated.node_kernel import (
     promise,
     remove_older,
 )
+from lowmark.jit.native_code import Laid
 from lowmark.wire.rows.values import FOREVER, NEVER
 
 __all__ = ["NodeStore", "Nodes", "TimeBin"]
@@ -47,6 +48,8 @@ _PAIRS = 1 << 15
 _LEAST = 64
 _GROWTH = 8
 """A full array grows by an eighth. Removed rows take room until they are a third of all rows."""
+_INDEX_GROWTH = 2
+"""The arrays of I-nodes grow by half, because all chains are linked again."""
 
 # Values come from the network. Neither the rows found nor their order depend on the seed.
 _SEED = np.uint64(secrets.randbits(64))
@@ -68,27 +71,32 @@ class TimeBin:
 
 @dataclass(slots=True)
 class _TNodes:
-    """The first `used` entries of each array are valid."""
+    """The first `used` entries of each array are valid. `laid`: the arrays that kernels take, as they take them."""
 
     rows: Words
+    times: Ints  # a column of `rows`
     numbers: Ints  # number of arrival
     owners: Shorts  # the I-node; -1: the row was removed
     bins: Shorts
     next_value: Shorts
     next_time: Shorts
+    laid: Laid
     used: int = 0
     removed: int = 0
 
     @classmethod
-    def of(cls, room: int, words: int) -> _TNodes:
+    def of(cls, room: int, words: int, at: int) -> _TNodes:
+        """`at`: the word of a row that holds its time."""
         rows, numbers = np.empty((room, words), np.uint64), np.empty(room, np.int64)
+        times = rows[:, at].view(np.int64)
         owners, bins, next_value, next_time = np.empty((4, room), np.int32)
-        return cls(rows, numbers, owners, bins, next_value, next_time)
+        laid = Laid(owners, times, bins, next_value, next_time)
+        return cls(rows, times, numbers, owners, bins, next_value, next_time, laid)
 
 
 @dataclass(slots=True)
 class _INodes:
-    """The first `used` entries of each array except `slots` are valid."""
+    """The first `used` entries of each array except `slots` are valid. `laid` as that of T-nodes."""
 
     keys: Words
     slots: Shorts  # the hash table: the first I-node of each chain
@@ -98,6 +106,7 @@ class _INodes:
     waiting: Shorts  # rows below the bound
     bounds: Ints  # no later row of the input has the value and a time below this; NEVER: no promise
     told: Ints  # the bound that the output was promised
+    laid: Laid
     used: int = 0
 
     @classmethod
@@ -106,18 +115,24 @@ class _INodes:
         following, heads = np.full((2, room), -1, np.int32)
         counts, waiting = np.zeros((2, room), np.int32)
         bounds, told = np.full((2, room), NEVER)
-        return cls(np.zeros((room, words), np.uint64), slots, following, heads, counts, waiting, bounds, told)
+        keys = np.zeros((room, words), np.uint64)
+        laid = Laid(slots, following, keys, _SEED, bounds, heads, counts, waiting)
+        return cls(keys, slots, following, heads, counts, waiting, bounds, told, laid)
 
 
 @dataclass(slots=True)
 class _Bins:
-    """The bins of time: where the list of each begins. `places`: by key."""
+    """The bins of time: where the list of each begins. `places`: by key; `laid` as that of T-nodes."""
 
     keys: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
-    heads: Shorts = field(default_factory=lambda: np.empty(0, np.int32))
-    counts: Shorts = field(default_factory=lambda: np.empty(0, np.int32))
-    changed: Shorts = field(default_factory=lambda: np.empty(0, np.int32))
+    heads: Shorts = field(default_factory=lambda: np.full(_LEAST, -1, np.int32))
+    counts: Shorts = field(default_factory=lambda: np.zeros(_LEAST, np.int32))
+    changed: Shorts = field(default_factory=lambda: np.zeros(_LEAST, np.int32))
+    laid: Laid = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.laid = Laid(self.heads, self.counts, self.changed)
 
     def place(self, key: int) -> int:
         found = self.places.get(key)
@@ -125,9 +140,10 @@ class _Bins:
             found = self.places[key] = len(self.keys)
             self.keys.append(key)
             if found == len(self.heads):
-                room = np.zeros(max(_LEAST, found), np.int32)
+                room = np.zeros(found, np.int32)
                 self.heads = np.concatenate((self.heads, room - 1))
                 self.counts, self.changed = np.concatenate((self.counts, room)), np.concatenate((self.changed, room))
+                self.laid = Laid(self.heads, self.counts, self.changed)
         return found
 
 
@@ -137,13 +153,13 @@ class Nodes:
     def __init__(self, at: int, width: int, words: int, key_words: int) -> None:
         self._at = at
         self._width = width
-        self._t = _TNodes.of(_LEAST, words)
+        self._t = _TNodes.of(_LEAST, words, at)
         self._i = _INodes.of(_LEAST, key_words)
         self._bins = _Bins()
         self._arrivals = 0
         self.loaded = True
         """Whether the rows in the state have been put into the lists."""
-        self._some_promised = False
+        self._changed = False  # whether a bin has
         self._until = NEVER  # the greatest bound of a promise that ends; NEVER: there is none
         self._looked_at = 0  # number of I-nodes when the unused ones were last counted
 
@@ -172,19 +188,15 @@ class Nodes:
         """Whether a promise with a bound in time is remembered."""
         return self._until > NEVER
 
-    def find(self, keys: Words) -> Ints:
-        """The I-node of each key; -1: there is none."""
-        found = np.empty(len(keys), np.int64)
-        find_nodes(keys, self._i.slots, self._i.following, self._i.keys, _SEED, found)
-        return found
+    def find(self, keys: Words) -> tuple[Ints, Ints | None]:
+        """The I-node of each key; -1: there is none. And the times below which the input has promised to send no more
+        rows of them; None: it has promised none of them."""
+        found, bounds = np.empty((2, len(keys)), np.int64)
+        return found, bounds if find_nodes(keys, found, bounds, self._i.laid) else None
 
     def bounds(self, nodes: Ints) -> Ints:
         """The times below which the input has promised to send no more rows of these I-nodes."""
-        if not len(nodes) or not self._some_promised:
-            return np.full(len(nodes), NEVER)
-        found: Ints = self._i.bounds.take(nodes)
-        found[nodes < 0] = NEVER
-        return found
+        return self._i.bounds[nodes]
 
     def probe(self, nodes: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Words]]:
         """Pairs of a probing row, given by the I-node of its partners, and a row of this input with a time from the
@@ -192,17 +204,15 @@ class Nodes:
         row, at = 0, START
         while row < len(nodes):
             found, matched = np.empty(_PAIRS, np.int64), np.empty(_PAIRS, np.int64)
-            row, at, count = probe_lists(
-                nodes, low, high, row, at, self._i.heads, self._t.next_value, self._t.owners, self._times, found,
-                matched,
-            )  # fmt: skip
+            row, at, count = probe_lists(nodes, low, high, row, at, found, matched, self._i.laid, self._t.laid)
             if count:
                 yield found[:count], self._t.rows[matched[:count]]
 
     def add(self, rows: Words, keys: Words, nodes: Ints) -> None:
         """Keep rows, given with their keys and with their I-nodes as far as there are any."""
         if len(rows):
-            self._add(rows, keys, nodes, self._arrivals + np.arange(len(rows)))
+            places = self._places(rows[:, self._at].view(np.int64) // self._width)
+            self._add(rows, keys, nodes, self._arrivals + np.arange(len(rows)), places)
             self._arrivals += len(rows)
 
     def drop_before(self, alive: int) -> Ints:
@@ -210,38 +220,35 @@ class Nodes:
         bound."""
         last = FOREVER if alive == FOREVER else alive // self._width
         old = [place for key, place in self._bins.places.items() if key <= last]
-        return self._remove_older(np.array(old, np.int64), alive, self._bins.heads, self._t.next_time)
+        return self._remove_older(np.array(old, np.int64), False, alive)
 
     def purge(self, nodes: Ints, alive: int) -> Ints:
         """Remove the rows of these I-nodes older than this time, because the other input has promised their values.
         Returns those I-nodes whose values this input has promised, too, and that thereby have no row below their
         bound."""
-        return self._remove_older(nodes, alive, self._i.heads, self._t.next_value)
+        if not (nodes >= 0).any():
+            return nodes[:0]
+        return self._remove_older(nodes, True, alive)
 
     def promise(self, keys: Words, bound: int) -> tuple[Ints, Ints]:
         """Note this input's promise of these values below this time. Returns their I-nodes, and those of them that have
         no row below it."""
-        nodes = self._made(keys, self.find(keys))
-        t, i = self._t, self._i
-        self._some_promised = True
+        self._reserve(len(keys))
         self._until = max(self._until, NEVER if bound == FOREVER else bound)
-        done = np.empty(len(nodes), np.int64)
-        count = promise(
-            nodes, bound, i.heads, t.next_value, t.owners, self._times, i.waiting, i.bounds, done
-        )  # fmt: skip
+        nodes, done = np.empty((2, len(keys)), np.int64)
+        self._i.used, count = promise(keys, bound, nodes, done, self._i.used, self._i.laid, self._t.laid)
         self._limit()
         return nodes, done[:count]
 
-    def untold(self, nodes: Ints) -> Ints:
-        """Those of these I-nodes whose bound was not promised to the output yet. It counts as promised from now on."""
-        fresh = np.unique(nodes)
-        fresh = fresh[self._i.told[fresh] < self._i.bounds[fresh]]
-        self._i.told[fresh] = self._i.bounds[fresh]
-        return fresh
+    def tell(self, nodes: Ints) -> Ints:
+        """Returns the bounds of these I-nodes. They count as promised to the output from now on."""
+        bounds = self.bounds(nodes)
+        self._i.told[nodes] = bounds
+        return bounds
 
     def told(self, nodes: Ints) -> Ints:
         """The bounds that the output was promised."""
-        return np.where(nodes < 0, NEVER, self._i.told[nodes]) if len(nodes) else nodes
+        return np.where(nodes < 0, NEVER, self._i.told[nodes])
 
     def keys(self, nodes: Ints) -> Words:
         return self._i.keys[nodes]
@@ -260,7 +267,6 @@ class Nodes:
         bounds = self._i.bounds[: self._i.used]
         old = np.flatnonzero((bounds != NEVER) & (bounds <= time) & (bounds < FOREVER))
         self.forget(old)
-        self._some_promised = bool((bounds != NEVER).any())
         self._until = NEVER if self._until <= time else self._until
         return len(old) > 0
 
@@ -282,21 +288,31 @@ class Nodes:
 
     def take_changed(self) -> list[tuple[int, bool]]:
         """The keys of the bins that have changed since the last call, each with whether it still has rows."""
+        if not self._changed:
+            return []
         bins = self._bins
         places = np.flatnonzero(bins.changed[: len(bins.keys)]).tolist()
         bins.changed[:] = 0
+        self._changed = False
         return sorted((bins.keys[place], bool(bins.counts[place])) for place in places)
 
-    def load(self, numbered: Words, keys: Words) -> None:
-        """Put rows from the state, with their numbers, into the lists; `keys`: their values."""
-        order = np.argsort(numbered[:, -1].view(np.int64), kind="stable")
-        rows, numbers = numbered[order, :-1], numbered[order, -1].view(np.int64)
-        if len(rows):
-            self._add(rows, keys[order], self.find(keys[order]), numbers)
-            self._arrivals = int(numbers[-1]) + 1
+    def load(self, bins: Mapping[int, Words], keys_of: Callable[[Words], Words]) -> None:
+        """Put rows from the state, by bin and with their numbers, into the lists. `keys_of`: the values of rows."""
+        self.loaded = True
+        if not bins:
+            return
+        numbered = np.concatenate([*bins.values()])
+        places = np.repeat(np.array([*map(self._bins.place, bins)], np.int32), [*map(len, bins.values())])
+        numbers = numbered[:, -1].view(np.int64)
+        if (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers, kind="stable")
+            numbered, places, numbers = numbered[order], places[order], numbers[order]
+        rows = numbered[:, :-1]
+        self._add(rows, keys_of(rows), np.full(len(rows), -1), numbers, places)
+        self._arrivals = int(numbers[-1]) + 1
         self._wait_again()
         self._bins.changed[:] = 0
-        self.loaded = True
+        self._changed = False
 
     def flags(self) -> tuple[Words, Ints, Ints]:
         """The promised values with their bounds and the bounds that the output was promised."""
@@ -304,55 +320,55 @@ class Nodes:
         return self._i.keys[which], self._i.bounds[which], self._i.told[which]
 
     def set_flags(self, keys: Words, bounds: Ints, told: Ints) -> None:
-        nodes = self._made(keys, self.find(keys))
+        nodes = self._made(keys, np.full(len(keys), -1))
         self._i.bounds[nodes], self._i.told[nodes] = bounds, told
-        self._some_promised = len(nodes) > 0
         self._until = int(bounds.max(initial=NEVER, where=bounds < FOREVER))
 
-    def _remove_older(self, lists: Ints, alive: int, heads: Shorts, following: Shorts) -> Ints:
-        t, i, bins = self._t, self._i, self._bins
+    def _remove_older(self, lists: Ints, by_value: bool, alive: int) -> Ints:
         if not len(lists):
-            return np.empty(0, np.int64)
-        done = np.empty(i.used, np.int64)
+            return lists
+        done = np.empty(self._i.used, np.int64)
         removed, count = remove_older(
-            lists, alive, heads, following, t.owners, self._times, t.bins, bins.counts, bins.changed, i.counts,
-            i.waiting, i.bounds, done,
+            lists, by_value, alive, done, self._i.laid, self._t.laid, self._bins.laid
         )  # fmt: skip
-        t.removed += removed
+        self._t.removed += removed
+        self._changed |= removed > 0
         return done[:count]
 
-    @property
-    def _times(self) -> Ints:
-        times: Ints = self._t.rows[:, self._at].view(np.int64)
-        return times
+    def _places(self, keys: Ints) -> Shorts:
+        """The places of the bins with these keys."""
+        first = int(keys[0])
+        if (keys == first).all():
+            return np.full(len(keys), self._bins.place(first), np.int32)
+        different, inverse = np.unique(keys, return_inverse=True)
+        return np.array([*map(self._bins.place, different.tolist())], np.int32)[inverse]
 
-    def _add(self, rows: Words, keys: Words, nodes: Ints, numbers: Ints) -> None:
+    def _add(self, rows: Words, keys: Words, nodes: Ints, numbers: Ints, places: Shorts) -> None:
         owners = self._made(keys, nodes)
         t, bins = self._t, self._bins
         start, stop = t.used, t.used + len(rows)
         if stop > len(t.owners):
-            self._t = t = _larger(t, max(stop, len(t.owners) + len(t.owners) // _GROWTH))
-        keyed, inverse = np.unique(rows[:, self._at].view(np.int64) // self._width, return_inverse=True)
-        places = np.array([bins.place(key) for key in keyed.tolist()], np.int32)
-        bins.changed[places] = 1
+            self._t = t = _larger(t, max(stop, len(t.owners) + len(t.owners) // _GROWTH), self._at)
         t.rows[start:stop], t.numbers[start:stop] = rows, numbers
-        t.owners[start:stop], t.bins[start:stop] = owners, places[inverse]
-        t.used = stop
-        link_rows(
-            start, stop, t.owners, t.next_value, self._i.heads, self._i.counts, t.bins, t.next_time, bins.heads,
-            bins.counts,
-        )  # fmt: skip
+        t.owners[start:stop], t.bins[start:stop] = owners, places
+        t.used, self._changed = stop, True
+        link_rows(start, stop, self._i.laid, t.laid, bins.laid)
 
     def _made(self, keys: Words, nodes: Ints) -> Ints:
         """The I-nodes of these keys; missing ones are made."""
-        i, missing = self._i, int((nodes < 0).sum())
+        missing = int((nodes < 0).sum())
         if not missing:
             return nodes
-        if i.used + missing > len(i.heads):
-            self._i = i = _larger_index(i, max(i.used + missing, len(i.heads) + len(i.heads) // _GROWTH))
+        self._reserve(missing)
         nodes = nodes.copy()
-        i.used = make_nodes(keys, nodes, i.slots, i.following, i.keys, i.used, _SEED)
+        self._i.used = make_nodes(keys, nodes, self._i.used, self._i.laid)
         return nodes
+
+    def _reserve(self, more: int) -> None:
+        """Make room for so many I-nodes more."""
+        i = self._i
+        if i.used + more > len(i.heads):
+            self._i = _larger_index(i, max(i.used + more, len(i.heads) + len(i.heads) // _INDEX_GROWTH))
 
     def _compact(self) -> None:
         t, i, bins = self._t, self._i, self._bins
@@ -366,8 +382,8 @@ class Nodes:
         for name in ("keys", "waiting", "bounds", "told"):
             getattr(self._i, name)[: len(kept)] = getattr(i, name)[kept]
         self._i.used = self._looked_at = len(kept)
-        link_nodes(self._i.slots, self._i.following, self._i.keys, 0, len(kept), _SEED)
-        self._t = _TNodes.of(max(_LEAST, len(left) + len(left) // _GROWTH), t.rows.shape[1])
+        link_nodes(0, len(kept), self._i.laid)
+        self._t = _TNodes.of(max(_LEAST, len(left) + len(left) // _GROWTH), t.rows.shape[1], self._at)
         self._bins = _Bins()
         for key in emptied:
             self._bins.place(key)
@@ -377,19 +393,19 @@ class Nodes:
         self._t.owners[:stop] = renumbered[t.owners[left]]
         if stop:
             self._t.bins[:stop] = places[t.bins[left]]
+        link_rows(0, stop, self._i.laid, self._t.laid, self._bins.laid)
+        self._bins.changed[:] = 0
         for key in changed:
             self._bins.changed[self._bins.place(key)] = 1
-        link_rows(
-            0, stop, self._t.owners, self._t.next_value, self._i.heads, self._i.counts, self._t.bins,
-            self._t.next_time, self._bins.heads, self._bins.counts,
-        )  # fmt: skip
 
     def _wait_again(self) -> None:
         """Count the rows below the bounds of promised values."""
         t, i = self._t, self._i
+        if not (i.bounds[: i.used] != NEVER).any():
+            return
         which = np.flatnonzero(t.owners[: t.used] >= 0)
         owners = t.owners[which]
-        below = self._times[which] < i.bounds[owners]
+        below = t.times[which] < i.bounds[owners]
         i.waiting[: i.used] = np.bincount(owners[below], minlength=i.used)
 
     def _limit(self) -> None:
@@ -400,11 +416,11 @@ class Nodes:
         keys, bounds, _ = self.flags()
         if len(keys) > MOST_PROMISED:
             order = np.lexsort((*keys.T[::-1], bounds))
-            self.forget(self.find(np.ascontiguousarray(keys[order[: len(keys) - MOST_PROMISED]])))
+            self.forget(self.find(np.ascontiguousarray(keys[order[: len(keys) - MOST_PROMISED]]))[0])
 
 
-def _larger(t: _TNodes, room: int) -> _TNodes:
-    grown = _TNodes.of(room, t.rows.shape[1])
+def _larger(t: _TNodes, room: int, at: int) -> _TNodes:
+    grown = _TNodes.of(room, t.rows.shape[1], at)
     for name in ("rows", "numbers", "owners", "bins", "next_value", "next_time"):
         getattr(grown, name)[: t.used] = getattr(t, name)[: t.used]
     grown.used, grown.removed = t.used, t.removed
@@ -416,7 +432,7 @@ def _larger_index(i: _INodes, room: int) -> _INodes:
     for name in ("keys", "heads", "counts", "waiting", "bounds", "told"):
         getattr(grown, name)[: i.used] = getattr(i, name)[: i.used]
     grown.used = i.used
-    link_nodes(grown.slots, grown.following, grown.keys, 0, i.used, _SEED)
+    link_nodes(0, i.used, grown.laid)
     return grown
 
 
@@ -438,11 +454,9 @@ class NodeStore:
             nodes = self._empty()
             state.put(self._nodes, ONLY, nodes)
         if not nodes.loaded:
-            keys = state.keys(self.space)
-            pieces = [piece for key in keys if (piece := state.get(self.space, key)) is not None]
-            numbered = np.concatenate([piece.numbered() for piece in pieces] or [np.empty((0, self._words + 1), "u8")])
-            nodes.load(numbered, self._keys_of(numbered[:, :-1]))
-            for key, piece in zip(keys, pieces, strict=True):
+            pieces = {key: piece for key in state.keys(self.space) if (piece := state.get(self.space, key)) is not None}
+            nodes.load({key: piece.numbered() for key, piece in pieces.items()}, self._keys_of)
+            for key, piece in pieces.items():
                 piece.numbered = partial(nodes.rows_of, key)
         return nodes
 

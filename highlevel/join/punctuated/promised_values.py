@@ -30,6 +30,8 @@ class PromisedValues:
         self._kinds = [plan.inputs[0].schema.column(name).kind for name in self._columns[0]]
         self._plain = not any(kind in _NOT_PLAIN for kind in self._kinds)
         self._shown = _shown(plan)
+        ends = np.cumsum([kind.words for kind in self._kinds]).tolist()
+        self._words = [slice(end - kind.words, end) for end, kind in zip(ends, self._kinds, strict=True)]
 
     def keys(self, port: int, promise: Promise) -> Words | None:
         """The keys, as rows of words, that this promise of an input excludes; None: it is not about the promised
@@ -41,6 +43,8 @@ class PromisedValues:
         (bound,) = named
         if bound.values is None or {*bound.columns} != {*self._columns[port]}:
             return None
+        if bound.columns == self._columns[port]:
+            return bound.values.words(*self._kinds)
         starts = (3 * bound.columns.index(name) for name in self._columns[port])
         wide = [bound.values.wide[:, start : start + 3] for start in starts]
         return ValueSet(np.concatenate(wide, axis=1)).words(*self._kinds)
@@ -61,8 +65,7 @@ class PromisedValues:
 
     def _bound(self, names: Sequence[str], keys: Words) -> Bound:
         """These keys as values of columns of the output."""
-        ends = np.cumsum([kind.words for kind in self._kinds])
-        parts = dict(zip(names, np.split(keys, ends[:-1], axis=1), strict=True))
+        parts = {name: keys[:, words] for name, words in zip(names, self._words, strict=True)}
         column = tuple(parts) if len(parts) > 1 else names[0]
         return Bound(column, values=ValueSet.of_words(*parts.values()))
 

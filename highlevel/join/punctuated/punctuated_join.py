@@ -87,19 +87,19 @@ class PunctuatedJoinOperator(WindowJoin):
         rows = rows[matchable(self._schemas[port], rows, self._plan.keys(port))]
         own, other = self.nodes(port, state), self.nodes(1 - port, state)
         keys = self._keys(port, rows)
-        mine = own.find(keys)
-        excluded = self._times(port, rows) < own.bounds(mine)
-        if excluded.any():
+        mine, promised = own.find(keys)
+        if promised is not None and (excluded := self._times(port, rows) < promised).any():
             out.shed(port, rows[excluded], Reason.PUNCTUATED)
             rows, keys, mine = rows[~excluded], keys[~excluded], mine[~excluded]
         if not len(rows):
             return
-        theirs = other.find(keys)
+        theirs, promised = other.find(keys)
         high = self._meet(port, rows, theirs, state, out)
         waiting = self._kept.waits(port, rows, bounds)
-        kept_out = waiting & (high <= other.bounds(theirs))
-        self._count(port, int(np.count_nonzero(kept_out)), state)
-        waiting &= ~kept_out
+        if promised is not None:
+            kept_out = waiting & (high <= promised)
+            self._count(port, int(np.count_nonzero(kept_out)), state)
+            waiting &= ~kept_out
         own.add(rows[waiting], keys[waiting], mine[waiting])
         self._stores[port].save(own, state)
 
@@ -138,15 +138,11 @@ class PunctuatedJoinOperator(WindowJoin):
         done = nodes.drop_before(self._bands.alive(port, bounds))
         if len(done) and min(bounds) < FOREVER:
             self._tell(port, done, state, out)
-        least = self._bands.output(bounds) if self._expiring(state) else (NEVER, NEVER)
+        self._stores[port].save(nodes, state, promised=len(done) > 0)
         for number, store in enumerate(self._stores):
-            forgotten = least[number] > NEVER and store.nodes(state).forget_below(least[number])
-            if forgotten or number == port:
-                store.save(store.nodes(state), state, promised=forgotten or (number == port and len(done) > 0))
-
-    def _expiring(self, state: State) -> bool:
-        """Whether a promise with a bound in time is remembered."""
-        return any(store.nodes(state).expiring for store in self._stores)
+            of = store.nodes(state)
+            if of.expiring and of.forget_below(self._bands.output(bounds)[number]):
+                store.save(of, state, promised=True)
 
     def _purge(self, port: int, keys: Words, bound: int, state: State, out: Out) -> None:
         """Handle an input's promise of these values below the bound."""
@@ -154,18 +150,20 @@ class PunctuatedJoinOperator(WindowJoin):
             return
         own, other = self.nodes(port, state), self.nodes(1 - port, state)
         bounds = (bound, NEVER) if port == 0 else (NEVER, bound)
-        theirs, before = other.find(keys), len(other)
+        (theirs, promised), before = other.find(keys), len(other)
         purged = other.purge(theirs, self._bands.alive(1 - port, bounds))
-        self._count(1 - port, before - len(other), state)
         mine, done = own.promise(keys, bound)
-        self._tell(port, done, state, out)
-        self._tell(1 - port, purged, state, out)
-        if bound == FOREVER:  # values that both inputs exclude for ever can be forgotten
-            ended = (own.bounds(mine) == FOREVER) & (other.bounds(theirs) == FOREVER)
-            own.forget(mine[ended])
-            other.forget(theirs[ended])
-        for store, nodes in zip(self._stores, (own, other) if port == 0 else (other, own), strict=True):
-            store.save(nodes, state, promised=True)
+        self._tell(port, done, state, out, only=promised is None)
+        if promised is not None:
+            self._tell(1 - port, purged, state, out)
+            if bound == FOREVER:  # values that both inputs exclude for ever can be forgotten
+                ended = promised == FOREVER
+                own.forget(mine[ended])
+                other.forget(theirs[ended])
+        self._stores[port].save(own, state, promised=True)
+        if promised is not None or len(other) < before:
+            self._count(1 - port, before - len(other), state)
+            self._stores[1 - port].save(other, state, promised=promised is not None)
 
     def _count(self, port: int, rows: int, state: State) -> None:
         """Count rows of this input that a promise of the other one has freed."""
@@ -174,15 +172,14 @@ class PunctuatedJoinOperator(WindowJoin):
             freed[port] += rows
             state.put(self._freed, ONLY, freed)
 
-    def _tell(self, port: int, done: Ints, state: State, out: Out) -> None:
-        """Make promises of the output about values that this input has promised and has no row of below the bound."""
-        if not len(done):
-            return
+    def _tell(self, port: int, done: Ints, state: State, out: Out, only: bool = False) -> None:
+        """Make promises of the output about values that this input has promised and has no row of below the bound.
+        `only`: the other input has promised none of them."""
         nodes, other = self.nodes(port, state), self.nodes(1 - port, state)
-        done = nodes.untold(done)
-        done = done[other.told(other.find(nodes.keys(done))) < FOREVER]  # the others are excluded already
-        bounds = nodes.bounds(done)
-        for bound in np.unique(bounds).tolist():
+        if not only:  # what the other input has made promises of is excluded already
+            done = done[other.told(other.find(nodes.keys(done))[0]) < FOREVER]
+        bounds = nodes.tell(done)
+        for bound in sorted({*bounds.tolist()}):
             for made in self._promised.promises(port, nodes.keys(done[bounds == bound]), bound):
                 out.promise(0, made)
 
