@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from highlevel.groups.closed_groups import take_closed
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
@@ -97,28 +98,28 @@ class AggregateOperator:
 
     def _close_early(self, promise: Promise, state: State, out: Out) -> None:
         """Output groups with promised values, in windows that end before the bound on panes: no later row changes them.
-        The number of their tuples is kept until the window closes. A cell is a window here, because only tumbling
-        windows have `closes`."""
+        The number of their tuples is kept until the window closes."""
         (named,) = (bound for bound in promise.bounds if bound.values is not None)
         below = next((bound.below for bound in promise.bounds if bound.below is not None), FOREVER)
         if not self._plan.closes or not {*named.columns} <= {*self._plan.keys} or named.values is None:
             return
         closed = ValuePromises(len(named.values))
         closed.take(Promise((named,)))
-        for cell in state.keys(self._panes, None if below == FOREVER else self._cells.of(below)):
-            table = state.get(self._panes, cell)
-            assert table is not None, "a listed piece is there"
-            chosen = closed.among(self._layout.schema, table.groups)
-            if not chosen.any():
-                continue
-            gone = table.take(chosen)
-            (window,) = self._cells.window.wids(cell)
-            rows, flawed = self._result.of(gone, window)
+        closing, cell = state.get(self._closing, ONLY), None if below == FOREVER else self._cells.of(below)
+        first = None if closing is None else self._first_open(closing)
+        for window, groups in take_closed(
+            closed, cell, first, self._cells.window, self._panes, self._layout, state
+        ):  # fmt: skip
+            rows, flawed = self._result.of(groups, window)
             out.rows(0, rows)
             for reason in flawed:
                 out.flaw(0, window, reason)
-            state.put(self._panes, cell, table)
-            state.put(self._early, window, (state.get(self._early, window) or 0) + gone.tuples)
+            state.put(self._early, window, (state.get(self._early, window) or 0) + groups.tuples)
+
+    def _first_open(self, closing: ClosedSoFar) -> int | None:
+        if closing.window is not None or closing.frontier == INT64_MIN:
+            return closing.window
+        return self._window.closed_by(closing.frontier)
 
     def _close_groups(self, promise: Promise, state: State, out: Out) -> None:
         """Without windows, output groups whose keys lie below all bounds before their pane has ended. A bound on panes
@@ -195,4 +196,4 @@ def _holding_of(plan: Aggregate, window: Window, layout: Layout, costs: HoldingC
         case Strategy.ADAPT:
             return AdaptHolding(window, layout, costs)
         case _:
-            return PanedHolding(window, layout)
+            return PanedHolding(window, layout, early=bool(plan.closes))

@@ -51,13 +51,14 @@ class Holding(Protocol):
 
 
 class PanedHolding:
-    """Paned-WID: a piece for each pane, and what an `Assembly` keeps from one window to the next."""
+    """Paned-WID: a piece for each pane, and what an `Assembly` keeps from one window to the next. `early`: groups may
+    leave panes before their windows close."""
 
-    def __init__(self, window: Window, layout: Layout) -> None:
+    def __init__(self, window: Window, layout: Layout, early: bool = False) -> None:
         self._window = window
         self._layout = layout
         self._space = tables_space("pane", layout)
-        self._assembly = assembly_of(window, layout)
+        self._assembly = assembly_of(window, layout, early)
         self._room = 0  # groups of the last pane: the next one has about as many
 
     def take(self, panes: Ints, rows: Words, state: State) -> None:

@@ -67,10 +67,11 @@ class Assembly(Protocol):
         ...
 
 
-def assembly_of(window: Window, layout: Layout) -> Assembly:
+def assembly_of(window: Window, layout: Layout, early: bool = False) -> Assembly:
+    """`early`: groups may leave panes before their windows close, so nothing else may hold them."""
     if window.kind is WindowKind.LANDMARK:
         return _Landmark(window, layout)
-    if window.size < MUCH_OVERLAP * window.slide:
+    if early or window.size < MUCH_OVERLAP * window.slide:
         return _FromPanes(window, layout)
     if all(fold.op in DIFFERENTIAL for fold in layout.folds):
         return _Subtracting(window, layout)

@@ -42,16 +42,21 @@ from tests.naive.packets import decode_frames
 NS = 10**9
 START = 1_714_564_800 * NS
 FIN, SYN, RST, ACK = 1, 2, 4, 16
-WINDOW = 60
 CONNECTIONS = "SELECT conn, count(*) AS n, sum(len) AS bytes [RANGE 60 s, SLIDE 60 s, WA ts] FROM A GROUP BY conn"
 TUPLES = (
     "SELECT srcIP, srcPort, destIP, destPort, proto, count(*) AS n, max(ts) AS last [RANGE 60 s, SLIDE 60 s, WA ts] "
     "FROM A GROUP BY srcIP, srcPort, destIP, destPort, proto HAVING count(*) > 1"
 )
+SLIDING = "SELECT conn, count(*) AS n, max(len) AS most [RANGE {} s, SLIDE {} s, WA ts] FROM A GROUP BY conn"
+PLAIN = {
+    "conn": CONNECTIONS, "tuple": TUPLES, "often": SLIDING.format(60, 20), "seldom": SLIDING.format(50, 20),
+}  # fmt: skip
+_DIRECTION = "srcIP, destIP, srcPort, destPort, proto"
 PUNCTUATED = {
-    "conn": f"{CONNECTIONS} PUNCTUATE ON conn LINGER 2 s",
-    "tuple": f"{TUPLES} PUNCTUATE ON srcIP, destIP, srcPort, destPort, proto",
+    form: f"{text} PUNCTUATE ON {_DIRECTION if form == 'tuple' else 'conn LINGER 2 s'}" for form, text in PLAIN.items()
 }
+SLIDE = {"conn": (60, 60), "tuple": (60, 60), "often": (60, 20), "seldom": (50, 20)}
+"""Seconds of a window, and between two."""
 
 
 def at(seconds: float) -> int:
@@ -236,6 +241,48 @@ def test_a_row_leaves_when_its_connection_has_been_closed_for_a_while(flush: Flu
     assert all(complete.merged == complete.promised for complete in windows)
 
 
+@pytest.mark.parametrize("form", ["often", "seldom"])
+@pytest.mark.parametrize("stored", [False, True])
+def test_rows_of_all_sliding_windows_that_hold_a_connection_leave_when_it_has_closed(form: str, stored: bool) -> None:
+    """The second one lies in panes of several windows, and one before them has closed before."""
+    specs = in_order(BEATS, conversation(1, 2, 5), conversation(2, 15, 47), conversation(3, 30, 90, ""))
+    seen = run(PUNCTUATED[form], [specs], every_second(specs), Random(1), stored=stored)
+    seen.check_counts()
+    assert not differences(seen.rows, expected(PLAIN[form], [specs]))
+    assert not seen.reasons
+    size, slide = SLIDE[form]
+    by_step: dict[int, list[int]] = {}
+    for step, window in seen.early:
+        by_step.setdefault(step, []).append((window + 1) * slide - START // NS)
+    ends = range(slide, 200, slide)
+    assert [*by_step.values()] == [
+        [end for end in ends if end - size <= 5],
+        [end for end in ends if end > 49 and end - size <= 47],
+    ]
+
+
+def test_a_connection_whose_last_packets_lie_in_a_later_slide_leaves_with_its_windows() -> None:
+    """Its promise ends with the windows of the closing packet."""
+    ends = [packet(19.9, 1, FIN), packet(19.95, 1, FIN, back=True), packet(20.1, 1)]
+    specs = in_order(BEATS, conversation(1, 2, 12, ""), ends)
+    seen = run(PUNCTUATED["often"], [specs], every_second(specs), Random(1))
+    assert not seen.early
+    assert not seen.reasons
+    assert not differences(seen.rows, expected(PLAIN["often"], [specs]))
+
+
+def test_a_promise_meets_a_window_whose_groups_have_all_left() -> None:
+    """Of later connections there are no rows, but they are promised, too."""
+    later = (conversation(client, 10 * client, 10 * client + 2, six=True) for client in (2, 3, 4))
+    specs = in_order(conversation(1, 10, 12), *later)
+    plain = CONNECTIONS.replace("FROM A", "FROM A WHERE ip_version = 4")
+    seen = run(f"{plain} PUNCTUATE ON conn", [specs], every_second(specs), Random(1))
+    seen.check_counts()
+    assert len(seen.early) == 1
+    assert not differences(seen.rows, expected(plain, [specs]))
+    assert not seen.reasons
+
+
 def test_each_direction_closes_by_itself() -> None:
     specs = in_order(BEATS[:60], conversation(1, 2, 5), conversation(4, 1, 5, "half"))
     seen = run(PUNCTUATED["tuple"], [specs], every_second(specs), Random(1))
@@ -374,6 +421,24 @@ def test_a_join_on_connections_is_punctuated_and_has_the_same_rows() -> None:
     assert not seen.reasons
 
 
+@pytest.mark.parametrize("window", [(60, 60), (40, 20)])
+def test_groups_behind_a_join_leave_when_their_connection_has_closed(window: tuple[int, int]) -> None:
+    size, slide = window
+    grouped = JOINED.replace(
+        "s.conn, s.ts AS begun, r.len",
+        f"s.conn, count(*) AS n, sum(r.len) AS bytes [RANGE {size} s, SLIDE {slide} s, WA r.ts]",
+    )
+    text = f"{grouped} GROUP BY s.conn"
+    talks = [conversation(client, 2 * client, 2 * client + 5) for client in range(1, 5)]
+    specs = in_order(BEATS, *talks, conversation(5, 70, 100, ""))
+    seen = run(f"{text} PUNCTUATE ON conn", [specs], every_second(specs), Random(3), buckets=2)
+    seen.check_counts()
+    assert not differences(seen.rows, expected(text, [specs]))
+    assert not seen.reasons
+    assert max(step for step, _ in seen.early) < 30
+    assert len(seen.early) == len(talks) * (size // slide)
+
+
 ENDINGS = st.sampled_from(("fin", "fin", "fin", "rst", "half", ""))
 CONVERSATIONS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 100), st.integers(1, 40), ENDINGS, st.booleans(), st.integers(1, 3)),
@@ -398,7 +463,7 @@ def test_whatever_the_traffic_no_row_is_wrong_without_a_word(
             if where >> rank & 1:
                 sources[rank] += conversation(client, begin, begin + length, ending, six)
     sources = [in_order(BEATS, specs) for specs in sources]
-    plain, text = {"conn": CONNECTIONS, "tuple": TUPLES}[form], PUNCTUATED[form]
+    plain, text = PLAIN[form], PUNCTUATED[form]
     config = LowLevelConfig(slots=slots, flush=flush)
     seen = run(text, sources, cuts, Random(seed), buckets=buckets, config=config)
     seen.check_counts()
@@ -414,7 +479,9 @@ def test_whatever_the_traffic_no_row_is_wrong_without_a_word(
         assert complete.verdict.exact == (not complete.late)
         if not complete.verdict.exact:
             lossy.add(complete.end)
-    by_window = Counter(spec.ts // NS // WINDOW for specs in sources for spec in specs)
+    size, slide = SLIDE[form]
+    held = (range(spec.ts // NS // slide, (spec.ts // NS + size) // slide) for specs in sources for spec in specs)
+    by_window = Counter(window for windows in held for window in windows)
     assert {window: count for window, count in promised.items() if count} == by_window
     certain = [row for row in seen.rows if _end(row) not in lossy]
     right = [row for row in expected(plain, sources) if _end(row) not in lossy]

@@ -94,7 +94,7 @@ def test_shared_nodes_promise_under_their_own_names() -> None:
         (f"{GROUPED} PUNCTUATE ON Main.conn", "names a connection, or one direction of it"),
         (f"{GROUPED} PUNCTUATE ON src, dst, sport, dport, proto", "nothing here is grouped by srcIP, srcPort, destIP"),
         ("SELECT srcIP, count(*) [RANGE 1 m, WA ts] FROM M GROUP BY srcIP PUNCTUATE ON conn", "grouped by conn"),
-        ("SELECT conn, count(*) [RANGE 2 m, SLIDE 1 m, WA ts] FROM M GROUP BY conn PUNCTUATE ON conn", "RANGE equals"),
+        ("SELECT conn, count(*) [RANGE 1 m, SLIDE 2 m, WA ts] FROM M GROUP BY conn PUNCTUATE ON conn", "RANGE is at"),
         (
             "SELECT conn, count(*) AS n [RANGE 1 m, WA ts] FROM M GROUP BY conn ORDER BY n LIMIT 3 PUNCTUATE ON conn",
             "without ORDER BY",

@@ -29,7 +29,7 @@ class PromisedValues:
         self._columns = plan.promised_keys
         self._kinds = [plan.inputs[0].schema.column(name).kind for name in self._columns[0]]
         self._plain = not any(kind in _NOT_PLAIN for kind in self._kinds)
-        self._shown = _shown(plan)
+        self._shown = plan.promised_names
         ends = np.cumsum([kind.words for kind in self._kinds]).tolist()
         self._words = [slice(end - kind.words, end) for end, kind in zip(ends, self._kinds, strict=True)]
 
@@ -68,15 +68,3 @@ class PromisedValues:
         parts = {name: keys[:, words] for name, words in zip(names, self._words, strict=True)}
         column = tuple(parts) if len(parts) > 1 else names[0]
         return Bound(column, values=ValueSet.of_words(*parts.values()))
-
-
-def _shown(plan: Join) -> list[tuple[str, ...]]:
-    """The names under which the output shows all columns of the key: one set for each input that shows them all, else a
-    set of both inputs together."""
-    by_port = [dict(port.output) for port in plan.inputs]
-    ways = [[by_port[port].get(column) for column in plan.promised_keys[port]] for port in (0, 1)]
-    whole = [tuple(name for name in way if name is not None) for way in ways if None not in way]
-    either = [one or other for one, other in zip(*ways, strict=True)]
-    if not whole and None not in either:
-        whole = [tuple(name for name in either if name is not None)]
-    return list(dict.fromkeys(whole))

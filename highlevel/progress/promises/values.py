@@ -144,6 +144,13 @@ class ValuePromises:
             elif not kept.all():
                 self._tables[columns] = _Table(table.keys[kept], table.bounds[kept])
 
+    def forget(self, schema: Schema, rows: Words) -> None:
+        """Forget the promises about values that these rows have."""
+        for columns, table in self._tables.items():
+            keys, there = keys_of(schema, rows, columns)
+            kept = ~np.isin(table.keys, keys[there])
+            self._tables[columns] = _Table(table.keys[kept], table.bounds[kept])
+
     def among(self, schema: Schema, rows: Words) -> Bools:
         """Which rows have a value that is kept, whatever its bound."""
         found = np.zeros(len(rows), np.bool_)
@@ -240,7 +247,7 @@ def keys_of(schema: Schema, rows: Words, columns: Columns) -> tuple[Keys, Bools]
     for column in columns:
         data, valid = column_of(schema, rows, column)
         there &= valid
-        words.append(data.reshape(len(rows), -1).view(np.uint64))
+        words.append((data if data.ndim == 2 else data[:, None]).view(np.uint64))
     return _keys(ValueSet.of_words(*words)), there
 
 

@@ -16,7 +16,18 @@ from lowmark.query.expr.expressions import fields as fields_of
 from lowmark.query.expr.simplify import compare, conjoin, disjoin, words
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.joins import Join
-from lowmark.query.plan.nodes import Aggregate, ClosePromises, Finish, Node, NodeInput, Pane, Reduction, Step, StepInput
+from lowmark.query.plan.nodes import (
+    Aggregate,
+    ClosePromises,
+    Finish,
+    Node,
+    NodeInput,
+    Pane,
+    Reduce,
+    Reduction,
+    Step,
+    StepInput,
+)
 from lowmark.query.windows.window import WindowKind
 from lowmark.wire.rows.schema import Kind
 
@@ -73,8 +84,8 @@ def with_closings(
     using = {node for step in closed for node in _used(step, closing)}
     if not using & {*closing}:
         raise CannotPunctuate(
-            "a group leaves early where RANGE equals SLIDE, in a SELECT that is the answer, without ORDER BY, LIMIT, "
-            "DISTINCT and total(); a join of two inputs uses it where these fields must be equal"
+            "a group leaves early where RANGE is at least SLIDE, in a SELECT that is the answer, without ORDER BY, "
+            "LIMIT, DISTINCT and total(); a join of two inputs uses it where these fields must be equal"
         )
     return tuple(node if node.name in using else replace(node, closing=None) for node in made), closed
 
@@ -167,16 +178,37 @@ def _step(number: int, steps: Sequence[Step], closing: Mapping[str, ClosePromise
         by = by if len(by) < len(step.plan.equal) else ()
         chosen = replace(how, by=by, promising=promising) if promising or how.asked else None
         return replace(step, plan=replace(step.plan, punctuated=chosen))
-    plan, read = step.plan, [source.node for source in step.inputs if isinstance(source, NodeInput)]
+    plan = step.plan
     if not isinstance(plan, Aggregate) or plan.window.kind is not WindowKind.SLIDING:
         return step
-    if plan.window.size != plan.window.slide or len(read) < len(step.inputs) or not {*read} <= {*closing}:
-        return step
-    columns = {closing[node].columns for node in read}
+    columns = {_promised(source, steps, closing) for source in step.inputs}
     finish = [each for each in steps if StepInput(number) in each.inputs]
-    if len(columns) > 1 or len(finish) != 1 or finish[0] is not steps[-1] or not _by_row(finish[0]):
+    if plan.window.size < plan.window.slide or len(columns) > 1 or len(finish) != 1:
         return step
-    return replace(step, plan=replace(plan, closes=columns.pop()))
+    (closes,) = columns
+    if not {*closes} <= {*plan.keys} or finish[0] is not steps[-1] or not _by_row(finish[0]):
+        return step
+    return replace(step, plan=replace(plan, closes=closes))
+
+
+def _promised(
+    source: StepInput | NodeInput, steps: Sequence[Step], closing: Mapping[str, ClosePromises]
+) -> tuple[str, ...]:  # fmt: skip
+    """The columns of an aggregate's input whose values are promised together: by sources, or by a join that passes
+    their promises on."""
+    if isinstance(source, NodeInput):
+        return closing[source.node].columns if source.node in closing else ()
+    reduce = steps[source.step]
+    if not isinstance(reduce.plan, Reduce) or len(reduce.inputs) > 1 or not isinstance(reduce.inputs[0], StepInput):
+        return ()
+    join = _step(reduce.inputs[0].step, steps, closing).plan
+    if not isinstance(join, Join) or join.punctuated is None or not join.punctuated.promising:
+        return ()
+    unchanged = {key.expr.name: key.name for key in reduce.plan.reduction.keys if isinstance(key.expr, Field)}
+    for names in join.promised_names:
+        if {*names} <= {*unchanged}:
+            return tuple(unchanged[name] for name in names)
+    return ()
 
 
 def _by_row(step: Step) -> bool:

@@ -219,6 +219,16 @@ class Join:
             for port in range(len(self.inputs))
         )
 
+    @property
+    def promised_names(self) -> tuple[tuple[str, ...], ...]:
+        """The names under which the output of two inputs shows all `promised_keys`: one set for each input that shows
+        them all, else a set of both inputs together."""
+        shown = [dict(port.output) for port in self.inputs]
+        ways = [[shown[port].get(column) for column in keys] for port, keys in enumerate(self.promised_keys)]
+        either = [one or other for one, other in zip(*ways, strict=True)]
+        whole = [way for way in ways if None not in way] or [either]
+        return tuple(dict.fromkeys(tuple(name for name in way if name is not None) for way in whole if None not in way))
+
     def tied(self, met: Sequence[int], port: int) -> list[tuple[str, int, str]]:
         """A port's columns that must equal a column of a port met before, each with that port and its column."""
         found = []
