@@ -37,7 +37,8 @@ def run(value, factor, shift, grid):
 
 @pytest.fixture(scope="module")
 def run() -> Callable[..., tuple[int, ...]]:
-    text = "\n".join([*map(inspect.getsource, _FUNCTIONS), _RUN])
+    constants = [f"{name} = {value}" for name, value in panes.CONSTANTS.items()]
+    text = "\n".join([*constants, *map(inspect.getsource, _FUNCTIONS), _RUN])
     code = compile_function(text, "run", ["int64", "int64", "int64", ("int64", 1, True)], PRIMITIVES)
     return cast(Callable[..., tuple[int, ...]], code.load())
 

@@ -22,7 +22,7 @@ def chosen(condition: bool, one: _Number, other: _Number) -> _Number:
 
 
 def floor_div(a: int, b: int) -> int:
-    """Rounded down and wrapping; 0 by zero, which the caller takes for null."""
+    """a // b, rounded down; it wraps. 0 if b is 0: the caller makes that null."""
     if b == 0:
         return 0
     if b == -1:  # the processor traps on the one quotient that does not fit
@@ -37,8 +37,8 @@ def floor_mod(a: int, b: int) -> int:
 
 
 def quotient(value: int, factor: int, shift: int) -> int:
-    """⌊value / divisor⌋ without a division: `literals.reciprocal` has factor and shift of the divisor. Below 0 it is
-    that of the complement, complemented."""
+    """⌊value / divisor⌋ without a division. `literals.reciprocal` computes factor and shift of the divisor; factor 0
+    means divisor 1. For a negative value it is ~(~value // divisor)."""
     if factor == 0:
         return value
     sign = value >> 63
@@ -50,7 +50,7 @@ def unsigned_less(a: int, b: int) -> bool:
 
 
 def number_less(a_high: int, a_middle: int, a_low: int, b_high: int, b_middle: int, b_low: int) -> bool:
-    """Unsigned numbers of three words: addresses, with their version in front, and Community IDs."""
+    """a < b for unsigned numbers of three words: addresses (the first word is the version) and Community IDs."""
     if a_high != b_high:
         return unsigned_less(a_high, b_high)
     if a_middle != b_middle:
@@ -59,12 +59,12 @@ def number_less(a_high: int, a_middle: int, a_low: int, b_high: int, b_middle: i
 
 
 def double_less(a: float, b: float) -> bool:
-    """A total order up to zeros: NaN is the greatest."""
+    """a < b in an order in which NaN is the greatest and both zeros are equal."""
     return a < b or (b != b and a == a)
 
 
 def canonical_double(value: float) -> float:
-    """The same for both zeros, and one NaN."""
+    """The value, with one form of zero and one of NaN."""
     return np.nan if value != value else value + 0.0
 
 
@@ -73,7 +73,7 @@ def hash_pair(a: int, b: int, secret_a: int, secret_b: int) -> int:
 
 
 def mixed(hashed: int, word: int) -> int:
-    """A hash with one word more, as in splitmix64."""
+    """Add a word to a hash, by the steps of splitmix64."""
     z = wrap_add(hashed ^ word, -0x61C8864680B583EB)
     z = wrap_mul(z ^ (z >> 30 & 0x3FFFFFFFF), -0x40A7B892E31B1A47)
     z = wrap_mul(z ^ (z >> 27 & 0x1FFFFFFFFF), -0x6B2FB644ECCEEE15)
@@ -81,7 +81,7 @@ def mixed(hashed: int, word: int) -> int:
 
 
 def coarse_word(value: int, bits: int) -> int:
-    """The middle of all words whose leading bits are those of the value."""
+    """The middle of the range of words that have the same leading `bits` bits as the value."""
     sign = value >> 63
     magnitude = value ^ sign
     rest, dropped = magnitude >> bits, 0
@@ -92,7 +92,7 @@ def coarse_word(value: int, bits: int) -> int:
 
 
 def coarse_double(value: float, bits: int) -> float:
-    """Rounded to its leading bits, unless that is beyond the greatest double."""
+    """The value rounded to its leading `bits` bits; the value itself if that would be infinite."""
     if value - value != 0.0:  # NaN and the infinities
         return value
     dropped = 53 - bits

@@ -17,14 +17,15 @@ from lowlevel.kernel.inlined.tunnels import conversation
 __all__ = ["SCHEDULE", "community_id", "flow_ports", "sha1"]
 
 SCHEDULE = 16
-"""Words of scratch that the hash works in."""
+"""Words of scratch memory of the hash."""
 
 NO_PORTS = -1
 
 
 def flow_ports(data: npt.NDArray[np.uint8], at: int, stop: int, proto: int) -> tuple[int, bool]:
-    """The ports of a flow, the source's in front, as one number; and whether it has only this direction. Of ICMP they
-    are type and answering type, or type and code. `NO_PORTS` where a protocol has none, or they were not captured."""
+    """The ports of a flow as one number, the source's first, and whether the flow has one direction only. For ICMP they
+    are the type and the type that answers it, else type and code. `NO_PORTS` if the protocol has no ports, or if they
+    were not captured."""
     if (proto == 6 or proto == 17 or proto == 132) and stop - at >= 4:
         return be16(data, at) << 16 | be16(data, at + 2), False
     if (proto == 1 or proto == 58) and stop - at >= 2:
@@ -40,7 +41,7 @@ def community_id(
     schedule: npt.NDArray[np.int64], version: int, from_high: int, from_low: int, to_high: int, to_low: int,
     proto: int, ports: int, one_way: bool,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """The 160 bits, in three words."""
+    """The 160 bits of the Community ID, in three words."""
     a_high, a_low, b_high, b_low = from_high, from_low, to_high, to_low
     turned = unsigned_less(b_high, a_high) or (b_high == a_high and unsigned_less(b_low, a_low))
     turned = turned or (b_high == a_high and b_low == a_low and ports & 0xFFFF < ports >> 16)
@@ -76,7 +77,7 @@ def community_id(
 
 
 def sha1(schedule: npt.NDArray[np.int64]) -> tuple[int, int, int]:
-    """Of a message that fills this one block, padding and length included; the block is used up."""
+    """The hash of a message of one block, with its padding and length. Overwrites the block."""
     a, b, c, d, e = 0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0
     for step in range(80):
         place = step & 15

@@ -43,25 +43,25 @@ __all__ = ["flush"]
 def flush(
     table: npt.NDArray[np.int64],
     ring: npt.NDArray[np.uint32],
-    panes: npt.NDArray[np.int64],  # [0]: which pane is counted, [1]: its residents
+    panes: npt.NDArray[np.int64],  # residents by pane
     state: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],
-    pane: np.int64,  # that of the low-watermark,
-    since: int,  # and how far this is into it, ns
-    force: int,  # 1: everything whose pane has ended leaves now; 2: everything
-    words: int,  # of a row,
-    slot_words: int,  # and of a slot
+    pane: np.int64,  # the pane of the low-watermark
+    since: int,  # from the start of that pane to the low-watermark, ns
+    force: int,  # 1: flush all groups whose pane has ended; 2: flush all groups
+    words: int,  # of a row
+    slot_words: int,  # of a slot of the table
     pane_length: int,  # ns
-    sent: int,  # of each slot's tuples, how many went out when they came
+    sent: int,  # tuples of each slot that were output on arrival
 ) -> bool:
-    """Put out what has to leave by now; False: the output buffer is full, and there is more to do."""
+    """Output the groups that must leave by now. False: the output buffer is full, and groups are left."""
     due, ended = pane, pane
     if force == 2:
         due = np.int64(0x7FFFFFFFFFFFFFFF)
     elif force == 0:
         due -= state[DELAY]
     if due > state[DUE]:
-        # A new walk. What is left of the one before has been due for a whole pane.
+        # A new walk begins. The groups that the walk before has left have been due for a whole pane.
         old, hurry = 0, 0
         for place in range(PANES):
             if panes[PANE_RESIDENTS, place] != 0 and panes[PANE_NUMBER, place] < due:
@@ -86,8 +86,8 @@ def flush(
         if oldest < ended - state[MOST]:
             target = state[WALK]
         elif oldest == ended - state[MOST]:
-            # Packets may be too few for the walk. What is left at the end of this pane would leave all at once, so the
-            # time sees to it, with an eighth to spare: no packet needs to come just before the end.
+            # If few packets come, the walk would not end with this pane, and the rest would leave all at once. The walk
+            # therefore also advances with time. It ends an eighth of a pane early, because no packet may come later.
             share = since / pane_length * (8.0 / 7.0)
             target = max(target, np.int64(state[WALK] * min(1.0, share)))
     elif force == 0 and state[HURRY] == 0 and since < state[WITHIN]:

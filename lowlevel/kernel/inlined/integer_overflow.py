@@ -1,5 +1,5 @@
-"""Whether the result of an operation on integers leaves 64 bits, and where that is noted. Written into the kernels that
-check something, as `arithmetic` is into all."""
+"""Detects results of integer operations that do not fit into 64 bits, and notes their panes. Written into each kernel
+that has checked operations, as `arithmetic` is written into all kernels."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def quotient_leaves(a: int, b: int) -> bool:
 
 
 def shifted_leaves(a: int, distance: int) -> bool:
-    """To the left."""
+    """Whether `a << distance` does not fit."""
     return a > 0x7FFFFFFFFFFFFFFF >> distance or a < -0x8000000000000000 >> distance
 
 
 def note_lost(lost: npt.NDArray[np.int64], pane: int) -> None:
-    """Behind a number of entries come so many panes in which something was lost; there is room for one more."""
+    """Note that a value of this pane was lost. lost[0] is the number of entries; the entries, which are panes, follow.
+    There is room for one more."""
     last = lost[0]
     if last == 0 or lost[last] != pane:
         lost[last + 1] = pane

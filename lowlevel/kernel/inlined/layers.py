@@ -1,7 +1,7 @@
-"""The way from a frame's first byte to its IP packet, and through IPv6's extension headers.
+"""Finds the IP packet in a frame, and the end of IPv6's extension headers.
 
 These functions are written into every kernel (`assemble`), so they use nothing but the names listed there. No byte at
-or behind `stop` is looked at.
+or after `stop` is read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ UNKNOWN_INTERFACE = -7
 
 
 def find_ip(data: npt.NDArray[np.uint8], start: int, stop: int, kind: int) -> tuple[int, int, int]:
-    """Where the outermost IP header of a frame begins, the version it should have (at least its fixed part is there),
-    and the outermost VLAN id, or -1. Instead of a version, the reason why there is none."""
+    """The start of the outermost IP header of a frame, the IP version that the header should have (its fixed part was
+    captured), and the outermost VLAN id (-1: none). A negative version is the reason why there is no IP header."""
     at = start
     ethertype = 0
     version = 0
@@ -124,7 +124,7 @@ def find_ip(data: npt.NDArray[np.uint8], start: int, stop: int, kind: int) -> tu
             else:
                 return at, NOT_IP, tag
         elif ethertype <= 1500 and llc:  # a length: LLC, perhaps with SNAP
-            # Each byte may be the one that tells: frames of another LLC are as short as three of them.
+            # Each byte is checked for itself: frames with another LLC header may have only three of them.
             for place in range(6):
                 due = 0xAA if place < 2 else 0x03 if place == 2 else 0x00
                 if at + place < stop and byte(data, at + place) != due:
@@ -142,8 +142,9 @@ def find_ip(data: npt.NDArray[np.uint8], start: int, stop: int, kind: int) -> tu
 
 
 def walk_extensions(data: npt.NDArray[np.uint8], at: int, stop: int, following: int) -> tuple[int, int, int, int]:
-    """From the end of IPv6's fixed header, which names `following`: the upper-layer protocol (or the first header that
-    was not walked), where that begins, whether the packet is a fragment, and whether it is one but the first."""
+    """Walk the extension headers from the end of IPv6's fixed header, whose next header is `following`. Returns the
+    upper-layer protocol (or the first header that is not walked), its start, whether the packet is a fragment, and
+    whether it is a fragment other than the first."""
     fragment = 0
     for _ in range(8):
         if following == 44:

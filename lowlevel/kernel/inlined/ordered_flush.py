@@ -42,8 +42,8 @@ def flush_below(
     words: int,
     slot_words: int,
 ) -> None:
-    """Puts out all residents of panes before this one, an older pane before a newer one. There has to be room for all
-    residents."""
+    """Output all groups of panes before `limit`, pane by pane, the oldest first. `out` has room for all groups of the
+    table."""
     table, out = of_width(table, slot_words), of_width(out, words)
     slots = table.shape[0] - 1
     pane = limit
@@ -91,7 +91,7 @@ def flush_in_order(
     slot_words: int,
     pane_length: int,
 ) -> bool:
-    """`flush`, of which a walk is over one pane alone: older ones leave before it begins."""
+    """As `flush`, in the order of panes: the groups of all older panes leave before the walk over a pane begins."""
     due = pane
     if force == 2:
         due = np.int64(0x7FFFFFFFFFFFFFFF)

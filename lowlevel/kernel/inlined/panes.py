@@ -59,50 +59,58 @@ ROW_KEYS = 3
 PANE_NUMBER = 0  # the pane that an entry counts now
 PANE_RESIDENTS = 1
 
+# Columns of the buffer of late tuples.
+LATE_PANE = 0
+LATE_TUPLES = 1
+
+# Words of a grid of panes, counted from the place of its first.
+GRID_WIDTH = 0
+GRID_ORIGIN = 1  # from 0 to width - 1
+GRID_FACTOR = 2  # these two are the `reciprocal` of the width
+GRID_SHIFT = 3
+
 PANES = 256
 """Entries of the table that counts residents by pane."""
 
 AHEAD = 16
-"""How many entries of the ring ahead a flush prefetches slots."""
+"""A flush prefetches the slot that is so many entries of the ring ahead."""
 
 CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
 """Constants that kernels use by name."""
 
 
-# A grid of panes is four words of an array: width, origin (from 0 to width - 1), and the width's `reciprocal`.
-
-
 def pane_of(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
-    """Index of the pane in which a value lies, without leaving int64 on the way."""
-    index = quotient(value, grids[at + 2], grids[at + 3])
-    return int(index - 1 if wrap_sub(value, wrap_mul(index, grids[at])) < grids[at + 1] else index)
+    """Index of the pane that holds a value. No intermediate result leaves int64."""
+    index = quotient(value, grids[at + GRID_FACTOR], grids[at + GRID_SHIFT])
+    rest = wrap_sub(value, wrap_mul(index, grids[at + GRID_WIDTH]))
+    return int(index - 1 if rest < grids[at + GRID_ORIGIN] else index)
 
 
 def since_pane(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
-    """How far into its pane a value lies."""
-    index = quotient(value, grids[at + 2], grids[at + 3])
-    rest = wrap_sub(value, wrap_mul(index, grids[at])) - grids[at + 1]
-    return int(rest + grids[at] if rest < 0 else rest)
+    """Distance of a value from the start of its pane."""
+    index = quotient(value, grids[at + GRID_FACTOR], grids[at + GRID_SHIFT])
+    rest = wrap_sub(value, wrap_mul(index, grids[at + GRID_WIDTH])) - grids[at + GRID_ORIGIN]
+    return int(rest + grids[at + GRID_WIDTH] if rest < 0 else rest)
 
 
 def pane_start(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
-    """Where the pane of a value starts, at least the least int64."""
+    """Start of the pane of a value, at least the least int64."""
     rest = since_pane(value, grids, at)
     return value - rest if value >= -0x8000000000000000 + rest else -0x8000000000000000
 
 
 def pane_end(value: int, grids: npt.NDArray[np.int64], at: int) -> int:
-    """Where the pane of a value ends, at most the greatest int64."""
-    rest = grids[at] - since_pane(value, grids, at)
+    """End of the pane of a value, at most the greatest int64."""
+    rest = grids[at + GRID_WIDTH] - since_pane(value, grids, at)
     return int(value + rest if value <= 0x7FFFFFFFFFFFFFFF - rest else 0x7FFFFFFFFFFFFFFF)
 
 
 def note_late(late: npt.NDArray[np.int64], state: npt.NDArray[np.int64], pane: int) -> None:
-    """Counts a late tuple; there is room for one more entry (pane, tuples)."""
+    """Count a late tuple. There is room for one more entry (pane, tuples)."""
     last = state[LATE] - 1
-    if last >= 0 and late[last, 0] == pane:
-        late[last, 1] += 1
+    if last >= 0 and late[last, LATE_PANE] == pane:
+        late[last, LATE_TUPLES] += 1
     else:
-        late[last + 1, 0] = pane
-        late[last + 1, 1] = 1
+        late[last + 1, LATE_PANE] = pane
+        late[last + 1, LATE_TUPLES] = 1
         state[LATE] += 1

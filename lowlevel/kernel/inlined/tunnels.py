@@ -1,7 +1,7 @@
-"""What lies inside a tunnel: the packet that another one carries, one level down.
+"""Finds the packet inside a tunnel, one level down.
 
 These functions are written into every kernel (`assemble`), so they use nothing but the names listed there. No byte at
-or behind `stop` is looked at.
+or after `stop` is read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ __all__ = ["conversation", "find_inner"]
 
 
 def find_inner(data: npt.NDArray[np.uint8], at: int, stop: int, proto: int) -> tuple[int, int]:
-    """Where the IP header inside the packet begins whose IP headers end at `at`, and its version; 0 where there is
-    none, or not all of its fixed part."""
+    """The start of the inner IP header and its IP version. The outer IP headers end at `at`, and name `proto`. The
+    version is 0 if there is no inner header, or if its fixed part was not captured whole."""
     version = 0
     if proto == 4:
         version = 4
@@ -27,7 +27,7 @@ def find_inner(data: npt.NDArray[np.uint8], at: int, stop: int, proto: int) -> t
         if stop - at < 4:
             return at, 0
         flags, kind = be16(data, at), be16(data, at + 2)
-        if flags & 0x4007:  # with a list of routes, or of another version
+        if flags & 0x4007:  # has a list of routes, or is another version of GRE
             return at, 0
         at += 4 + (4 if flags & 0x8000 else 0) + (4 if flags & 0x2000 else 0) + (4 if flags & 0x1000 else 0)
         if kind == 0x0800:
@@ -69,7 +69,7 @@ def find_inner(data: npt.NDArray[np.uint8], at: int, stop: int, proto: int) -> t
 
 
 def conversation(proto: int, kind: int) -> int:
-    """The ICMP type that answers this one, or is answered by it; -1: there is none."""
+    """The ICMP type of the answer to this type, or of the request that it answers; -1 if there is none."""
     if proto == 1:
         if kind == 8 or kind == 0:  # echo
             return 8 - kind
