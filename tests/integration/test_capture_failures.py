@@ -20,6 +20,7 @@ from lowmark.helpers import HelperEnded
 from lowmark.wire.kafka.clients import KafkaSettings, admin, ensure_topics
 from tests.acceptance.command import lowmark
 from tests.acceptance.test_golden import at
+from tests.integration.heads import CAPTURE
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples, value
 from tests.naive.frames import frame, write_pcap
@@ -27,13 +28,9 @@ from tests.naive.readers import Frame
 
 pytestmark = pytest.mark.slow
 
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
+CONFIG = (
+    CAPTURE
+    + """\
 [streams.Main]
 disorder = "ordered"
 [sources.tap]
@@ -45,6 +42,7 @@ sql = "SELECT count(*) [RANGE 10 s] FROM Main"
 [queries.lost]
 sql = "SELECT srcIP, count(*) [RANGE 10 s] FROM Main GROUP BY srcIP"
 """
+)
 
 
 def _topic(config: Path, query: str) -> str:

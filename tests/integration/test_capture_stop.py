@@ -14,19 +14,16 @@ import pytest
 
 from tests.acceptance.command import Row, lowmark
 from tests.acceptance.test_golden import at
+from tests.integration.heads import CAPTURE
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples, value
 from tests.naive.frames import frame, write_pcap
 
 pytestmark = pytest.mark.slow
 
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
+CONFIG = (
+    CAPTURE
+    + """\
 [streams.Main]
 [sources.pipe]
 stream = "Main"
@@ -34,6 +31,7 @@ file = "-"
 [queries.count]
 sql = "SELECT count(*) [RANGE 10 s] FROM Main"
 """
+)
 
 
 def _state(config: Path) -> Row:

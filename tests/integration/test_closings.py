@@ -13,6 +13,7 @@ import pytest
 from tests.acceptance.command import lowmark
 from tests.acceptance.test_closings import ACK, FIN, RST
 from tests.acceptance.test_golden import at, clock
+from tests.integration.heads import JOB
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.pipe import Pipe
 from tests.integration.processes import Command
@@ -21,16 +22,9 @@ from tests.naive.frames import Spec
 
 pytestmark = pytest.mark.slow
 
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
-[job]
-metrics = "127.0.0.1:0"
-heap = "512m"
+CONFIG = (
+    JOB
+    + """\
 [streams.Main]
 disorder = "ordered"
 [sources.pipe]
@@ -40,6 +34,7 @@ file = "-"
 sql = '''SELECT conn, count(*) AS n [RANGE 1 minute, SLIDE 1 minute, WA ts] FROM Main GROUP BY conn PUNCTUATE ON conn'''
 buckets = 2
 """
+)
 
 
 def tcp(seconds: float, client: int, flags: int, back: bool = False) -> Spec:

@@ -11,18 +11,15 @@ from uuid import uuid4
 import pytest
 
 from lowmark.app.traffic import TrafficSpec, write_capture
+from tests.integration.heads import CAPTURE
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples
 
 pytestmark = pytest.mark.slow
 
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
+CONFIG = (
+    CAPTURE
+    + """\
 table = {{ slots = 64 }}
 [streams.Main]
 [sources.pipe]
@@ -31,6 +28,7 @@ file = "-"
 [queries.pairs]
 sql = "SELECT srcIP, destIP, count(*) [RANGE 10 minutes] FROM Main GROUP BY srcIP, destIP"
 """
+)
 
 
 def test_while_it_runs(broker: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.command import Outcome, Row, query
 from tests.acceptance.corrected import corrected
 from tests.acceptance.test_golden import at
+from tests.integration.heads import CAPTURE
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples, value
 from tests.naive.compare import differences
@@ -22,13 +23,9 @@ from tests.naive.frames import frame, write_pcap
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SQL = "SELECT srcIP, count(*) AS n, max(ts) AS latest [RANGE 20 s, SLIDE 10 s] FROM Main GROUP BY srcIP"
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
+CONFIG = (
+    CAPTURE
+    + """\
 [job]
 metrics = "127.0.0.1:0"
 buckets = 2
@@ -54,6 +51,7 @@ late = "emit"
 sql = "{sql}"
 late = "correct"
 """
+)
 
 
 def write(folder: Path, broker: str) -> tuple[Path, list[tuple[str, Path]]]:

@@ -20,6 +20,7 @@ from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import Presence, PresenceState
 from tests.acceptance.command import Row, lowmark
 from tests.acceptance.test_golden import at, clock
+from tests.integration.heads import CAPTURE, JOB
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.pipe import Pipe
 from tests.integration.processes import Command
@@ -28,13 +29,9 @@ from tests.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
+CONFIG = (
+    CAPTURE
+    + """\
 [streams.Main]
 [sources.pipe]
 stream = "Main"
@@ -45,18 +42,12 @@ file = "other.pcap"
 [queries.count]
 sql = "SELECT count(*) [RANGE 10 s] FROM Main"
 """
+)
 
 
-HELD = """
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
-[job]
-metrics = "127.0.0.1:0"
-heap = "512m"
+HELD = (
+    JOB
+    + """\
 [streams.Main]
 [sources.going]
 stream = "Main"
@@ -76,6 +67,7 @@ sql = "SELECT count(*) [RANGE 4 rows, WA row_num] FROM Main"
 sql = "SELECT srcIP, count(*) AS n [RANGE 10 s] FROM Main GROUP BY srcIP ORDER BY n DESC LIMIT 3"
 buckets = 2
 """
+)
 
 
 def told(config: Path) -> dict[str, Row]:
