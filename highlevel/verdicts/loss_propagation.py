@@ -8,36 +8,31 @@ over the steps settles everything. Marks on answers and exchanges wait until the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from highlevel.events import Closing
 from highlevel.graph import Answer, Graph, GraphStep
-from highlevel.interface import Space
 from highlevel.operators.aggregate import AggregateOperator
-from highlevel.progress.granules import ROW_NUMBER
 from highlevel.progress.ledger import Ledger
 from highlevel.row_marks import EVERYWHERE, Extent, RowMark, of_panes, on_windows, shown_windows, through
-from highlevel.verdicts.exchanged_windows import FollowedRow, FollowedSequence
+from highlevel.verdicts.exchanged_windows import FollowedSequence
 from highlevel.verdicts.loss_routes import Reached, Routes, answer_step
+from highlevel.verdicts.mark_ends import End, StepWindows
 from highlevel.verdicts.marks import EXACT, Finding, Mark
-from highlevel.verdicts.unions import MeldedRow, MeldedSequence
-from highlevel.verdicts.window_sequence import SequenceRow, WindowRun, WindowSequence
+from highlevel.verdicts.unions import MeldedSequence
+from highlevel.verdicts.window_sequence import WindowRun, WindowSequence
 from lowmark.query.plan.fingerprint import step_digests
 from lowmark.query.plan.nodes import (
     Counted,
     Finish,
-    Gather,
     Join,
     MakesWindows,
-    NodeInput,
     QueryPlan,
     Reduction,
     Send,
     StepInput,
     StepPlan,
-    Totals,
 )
 from lowmark.query.windows.progressing import Progress, progress
 from lowmark.query.windows.window import Window, WindowKind
@@ -46,19 +41,10 @@ from lowmark.wire.records.verdicts import Reason, Verdict
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["Known", "Learned", "Losses", "StepWindows"]
-
-StepWindows = WindowSequence | FollowedSequence | MeldedSequence
+__all__ = ["Known", "Learned", "Losses"]
 
 _LATE = Verdict(frozenset({Reason.LATE}))
 _PARTIAL = Verdict(partial=True)
-
-StoredWindows = SequenceRow | FollowedRow | MeldedRow
-
-_WINDOWS: Space[StoredWindows] = Space(
-    "graph.sequence", lambda row: json.dumps(row, separators=(",", ":")).encode(), json.loads
-)
-"""The sequence of a step's windows."""
 
 
 @dataclass(slots=True)
@@ -85,33 +71,6 @@ class Learned:
         return () if step is None else self.told.get(step_digests(plan)[step], ())
 
 
-@dataclass(slots=True)
-class _End:
-    """A step at which marks end."""
-
-    step: GraphStep
-    nodes: tuple[str, ...]  # it reads their panes
-    follows: tuple[str, ...]
-    """The steps whose windows it merges: after an exchange, one step, with the windows of all buckets; without a node,
-    the members of a union."""
-    sequence: StepWindows | None  # None: it sends into an exchange
-    sends: tuple[str, int] | None  # the query, and the number of the step in its plan
-    shown_by: list[str] = field(default_factory=list)  # the queries whose windows these are
-    stored: StoredWindows | None = None  # the sequence as stored in the state
-    leads_on: bool = False  # rows of its windows reach another end
-    leads_to: tuple[str, ...] = ()
-    shown: bool = False  # … or answers without windows
-
-    @property
-    def front(self) -> int:
-        return min(self.step.fronts)
-
-    def since(self, front: int) -> int:
-        """The first pane that has not ended; for row numbers, the pane of the first row as long as none has ended."""
-        rows = self.sequence is not None and self.sequence.window.axis.attribute == ROW_NUMBER
-        return 0 if rows and front == NEVER else front
-
-
 class Losses:
     """`ledgers` are of all nodes of the bucket."""
 
@@ -119,7 +78,7 @@ class Losses:
         self._graph = graph
         self._routes = Routes(graph)
         self._ledgers = ledgers
-        self._ends: dict[str, _End] = {}  # inputs come before their readers
+        self._ends: dict[str, End] = {}  # inputs come before their readers
         self._finished: dict[str, Window] = {}  # by step that passes on rows of windows: these windows
         self._known = {name: Known() for name in graph.answers}
         self._reading: dict[str, list[GraphStep]] = {}
@@ -144,9 +103,7 @@ class Losses:
 
     def save(self) -> None:
         for end in self._ends.values():
-            if end.sequence is not None and (row := end.sequence.row()) != end.stored:
-                end.stored = row
-                end.step.state.put(_WINDOWS, 0, row)
+            end.save()
 
     def join(self, queries: frozenset[str], steps: frozenset[str], whole: Mapping[str, int]) -> None:
         """These queries begin now, with these steps: of granules of a node below the one in `whole` they do not get all
@@ -225,7 +182,7 @@ class Losses:
         held = None
         for end in self._ends.values():
             operator = end.step.operator
-            if _landmark(end) and node in end.nodes and not end.follows and isinstance(operator, AggregateOperator):
+            if end.landmark and node in end.nodes and not end.follows and isinstance(operator, AggregateOperator):
                 held = ledger.held(start, stop) if held is None else held
                 operator.touch(held, end.step.state)  # panes with tuples in any bucket
 
@@ -295,7 +252,7 @@ class Losses:
         step = answer_step(plan)
         return 0 if step is None else self._open(self._ends[step_digests(plan)[step]])
 
-    def _open(self, end: _End) -> int:
+    def _open(self, end: End) -> int:
         sequence, total, reached = end.sequence, 0, NEVER
         assert sequence is not None, "it makes windows"
         if isinstance(sequence, FollowedSequence | MeldedSequence):
@@ -368,7 +325,7 @@ class Losses:
                     coming += self._routes.of_rows(step, 0, _flawed(step.plan, number, verdict))
         return coming
 
-    def _to_carry(self, end: _End, spans: Iterable[WindowRun]) -> Iterator[tuple[range, Verdict]]:
+    def _to_carry(self, end: End, spans: Iterable[WindowRun]) -> Iterator[tuple[range, Verdict]]:
         """The windows with a verdict that is not exact. Also all windows closed so far, if a later step is at its first
         or last window, where it must know in which panes rows can lie."""
         assert end.sequence is not None
@@ -393,7 +350,7 @@ class Losses:
         if coming.steps:
             self._take(end, (mark for at, mark in coming.steps if at == digest), before, FOREVER)
 
-    def _take(self, end: _End, marks: Iterable[RowMark], before: int, unknown: int) -> None:
+    def _take(self, end: End, marks: Iterable[RowMark], before: int, unknown: int) -> None:
         """Take marks on rows that come out while panes of the step from `before` on end. Rows whose pane is unknown lie
         below `unknown`."""
         since = end.since(before)
@@ -404,7 +361,7 @@ class Losses:
             if mark.verdict != EXACT.verdict:
                 self._mark(end, Mark(max(start, since), stop, mark.verdict))
 
-    def _mark(self, end: _End, mark: Mark) -> None:
+    def _mark(self, end: End, mark: Mark) -> None:
         """Mark panes of a step that makes windows or sends."""
         if end.sequence is not None:
             end.sequence.marks.add(mark)
@@ -441,7 +398,7 @@ class Losses:
         reached.steps = [(at, mark) for at, mark in reached.steps if digest not in self._ends[at].follows]
         return reached
 
-    def _reading_ends(self, node: str) -> Iterator[tuple[str, _End]]:
+    def _reading_ends(self, node: str) -> Iterator[tuple[str, End]]:
         return ((step.digest, self._ends[step.digest]) for step in self._reading[node] if step.digest in self._ends)
 
     def _add(self, answer: Answer) -> None:
@@ -456,44 +413,9 @@ class Losses:
                 if window is not None:
                     self._finished[digest] = window
             if digest not in self._ends and isinstance(at.plan, MakesWindows | Send):
-                nodes = tuple(source.node for source in at.inputs if isinstance(source, NodeInput))
-                follows = tuple(digests[below] for below in _followed(plan, number))
-                sequence = None
-                if isinstance(at.plan, MakesWindows):
-                    sequence = self._sequence(at.plan.window, nodes, follows)
-                    if (row := steps[digest].state.get(_WINDOWS, 0)) is not None:
-                        sequence.restore(row)  # type: ignore[arg-type]  # the step's digest determines the kind
-                sends = (plan.name, number) if sequence is None else None
-                self._ends[digest] = _End(steps[digest], nodes, follows, sequence, sends)
+                self._ends[digest] = End.of(plan, number, steps[digest], self._ledgers)
             if number == shown:
                 self._ends[digest].shown_by.append(plan.name)
-
-    def _sequence(self, window: Window, nodes: Sequence[str], follows: Sequence[str]) -> StepWindows:
-        own = [self._ledgers[node] for node in nodes]
-        if not follows:
-            return WindowSequence(window, own, not own)
-        return FollowedSequence(window, *own) if own else MeldedSequence(window, follows)
-
-
-def _followed(plan: QueryPlan, number: int) -> Iterator[int]:
-    """The steps whose windows this step merges."""
-    at = plan.steps[number]
-    if not isinstance(at.plan, Gather | Totals):
-        return
-    nodes = [source.node for source in at.inputs if isinstance(source, NodeInput)]
-    senders = [of for of, each in enumerate(plan.steps) if isinstance(each.plan, Send) and each.plan.node in nodes]
-    members = [source.step for source in at.inputs if isinstance(source, StepInput)]
-    yield from dict.fromkeys(_windowed_below(plan, of) for of in (senders if nodes else members))
-
-
-def _windowed_below(plan: QueryPlan, step: int) -> int:
-    """The step whose windows' rows this step passes on."""
-    while not isinstance(plan.steps[step].plan, MakesWindows):
-        source = plan.steps[step].inputs[0]
-        if isinstance(source, NodeInput):
-            raise ValueError(f"query {plan.name}: step {step} passes no windows on")
-        step = source.step
-    return step
 
 
 def _flawed(plan: StepPlan, number: int, verdict: Verdict) -> RowMark:
@@ -512,10 +434,6 @@ def _progressing(reduction: Reduction) -> Iterator[tuple[str, Progress]]:
     for item in (*reduction.keys, *reduction.details):
         if (way := progress(item.expr, (reduction.pane.attribute,))) is not None:
             yield item.name, way
-
-
-def _landmark(end: _End) -> bool:
-    return end.sequence is not None and end.sequence.window.kind is WindowKind.LANDMARK
 
 
 def _passes_joins(reached: Reached) -> bool:

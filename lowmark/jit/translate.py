@@ -176,7 +176,8 @@ class _Function:
         names = [argument.arg for argument in function.args.args]
         if len(names) != len(arguments):
             raise TranslationError(f"{function.name} takes {len(names)} arguments, not {len(arguments)}")
-        assigned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and _is_store(node)}
+        mentions = (node for node in ast.walk(function) if isinstance(node, ast.Name))
+        assigned = {node.id for node in mentions if isinstance(node.ctx, ast.Store)}
         for name, value in zip(names, arguments, strict=True):
             if name in assigned and isinstance(value, Const | Scalar):
                 self._assign_name(name, value)
@@ -499,7 +500,3 @@ def _sign(op: ast.operator | ast.cmpop) -> str:
     if (sign := _SIGNS.get(type(op))) is None:
         raise TranslationError(f"{type(op).__name__} is not understood")
     return sign
-
-
-def _is_store(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
