@@ -1,5 +1,5 @@
-"""A window of every kind in one job that is killed in the middle of them, and queries that reach their limits: the rows
-of the definitions, each once."""
+"""Windows and joins of every kind in one job that is killed in the middle of them, and queries that reach their limits:
+the rows of the definitions, each once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from highlevel.progress.records import Batch, Record
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.check import foresee_job
-from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.nodes import Join, QueryPlan
+from lowmark.query.plan.shared_joins import shares
 from lowmark.wire.kafka.clients import admin, ensure_topics, producer
 from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import PartialBatch
 from lowmark.wire.records.verdicts import Complete, Reason
+from lowmark.wire.rows.values import parse_time
 from lowmark.wire.rows.words import to_batch
 from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.traffic import Traffic
+from tests.acceptance.valued import with_values
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.processes import Command, get, samples, value
 from tests.naive.compare import differences
@@ -60,6 +63,22 @@ WINDOWS = {
     "FROM A UNION B GROUP BY srcIP ORDER BY b DESC, srcIP LIMIT 2",
     "idle": "SELECT srcIP, destIP, count(*) [RANGE 3 rows, SLIDE 2 rows, WA row_num, PA srcIP, destIP] FROM A",
 }
+_AB = "FROM A AS x [RANGE {0} s], B AS y [RANGE {0} s] WHERE x.destIP = y.destIP"
+JOINS = {
+    "punctuated": "SELECT /*+ algorithm(punctuated) */ x.ts, y.ts AS u, x.len "
+    + _AB.format(7)
+    + " AND x.proto = y.proto",
+    "ondisk": "SELECT /*+ buffer(disk) */ x.ts, y.ts AS u, x.len FROM A AS x, B AS y WHERE x.ts/3 = y.ts/3 "
+    "AND x.srcIP = y.srcIP",
+    "hybrid": "SELECT /*+ buffer(hybrid) */ x.ts, y.ts AS u, x.len FROM A AS x, B AS y WHERE x.ts/5 = y.ts/5 "
+    "AND x.srcIP = y.destIP",
+    "ordered": "SELECT x.ts, y.ts AS u, x.len " + _AB.format(4) + " ORDER BY ts",
+    "short": "SELECT x.ts, y.ts AS u, x.destIP " + _AB.format(6),
+    "middle": "SELECT x.destIP, count(*) AS n, max(x.ts) AS m [RANGE 10 s, SLIDE 5 s, WA y.ts] "
+    + _AB.format(9)
+    + " GROUP BY x.destIP",
+    "long": "SELECT y.ts, x.ts AS t " + _AB.format(12),
+}
 STRATEGIES = {"wid": "wid", "adapt": "adapt"}
 IDLE_S = {"idle": 2}
 FEW = 2
@@ -67,12 +86,13 @@ FEW = 2
 TRAFFIC = Traffic(seed=5, sizes=(("A", 260), ("A", 240), ("B", 250)), disorder_s=2, nanoseconds=True)
 
 
-def write_config(folder: Path, broker: str, queries: Mapping[str, str]) -> Path:
+def write_config(folder: Path, broker: str, queries: Mapping[str, str], offsets: int = 40) -> Path:
+    """`offsets`: at most so many records of all topics are in a micro-batch."""
     path = folder / "lowmark.toml"
     lines = [
         f'[kafka]\nbootstrap = "{broker}"',
         f'[topics]\nprefix = "{uuid4().hex[:8]}-"',
-        '[job]\nmetrics = "127.0.0.1:0"\nmax_offsets_per_trigger = 40\nheap = "512m"\nbuckets = 2',
+        f'[job]\nmetrics = "127.0.0.1:0"\nmax_offsets_per_trigger = {offsets}\nheap = "512m"\nbuckets = 2',
         *(f"[streams.{stream}]" for stream in TRAFFIC.sources),
     ]
     for stream, sources in TRAFFIC.sources.items():
@@ -85,10 +105,12 @@ def write_config(folder: Path, broker: str, queries: Mapping[str, str]) -> Path:
 
 
 def sent(plan: QueryPlan, chance: random.Random) -> list[tuple[int, Record]]:
-    """What sources send for a query, each in its own order, with their partitions."""
+    """What sources send for a query, each in its own order, with their partitions; with promises about values where a
+    join uses them."""
+    valued = any(isinstance(step.plan, Join) and step.plan.punctuated for step in plan.steps)
     streams = packets_of(TRAFFIC)
     lanes = [
-        [(bucket, record) for record in records]
+        [(bucket, record) for record in (with_values(plan, records, chance) if valued else records)]
         for stream, sources in streams.items()
         for rank, packets in enumerate(sources)
         for node in plan.stage.nodes
@@ -138,14 +160,18 @@ def shown(config: Config, plan: QueryPlan) -> tuple[list[ResultRow], list[Comple
     return rows, completions
 
 
-def test_every_kind_of_window_through_kills(broker: str, tmp_path: Path) -> None:
+def test_every_kind_of_window_and_join_through_kills(broker: str, tmp_path: Path) -> None:
     seed = int(os.environ.get("WINDOWS_SEED") or random.SystemRandom().randrange(10**6))
     print(f"WINDOWS_SEED={seed}")
     chance = random.Random(seed)
-    config = load_config(path := write_config(tmp_path, broker, WINDOWS))
+    queries = WINDOWS | JOINS
+    config = load_config(path := write_config(tmp_path, broker, queries, offsets=160))
     plans: Mapping[str, QueryPlan] = {plan.name: plan for plan in plan_queries(config)}
     assert ensure_topics(admin(config.kafka), topics_of(config, list(plans.values()))) == []
-    waiting = {name: sent(plan, chance) for name, plan in plans.items()}
+    by_stage = {plan.stage.fingerprint: plan for plan in plans.values()}
+    together = [plan for plan in plans.values() if plan.stage == plans["long"].stage]
+    assert [share.queries for share in shares(together)] == [(("short",), ("middle",), ("long",))]
+    waiting = {plan.name: sent(plan, chance) for plan in by_stage.values()}
 
     def feed(share: float) -> None:
         """Ends somewhere within each query's windows."""
@@ -173,8 +199,12 @@ def test_every_kind_of_window_through_kills(broker: str, tmp_path: Path) -> None
     streams = packets_of(TRAFFIC)
     for name, plan in plans.items():
         rows, completions = shown(config, plan)
-        assert differences(rows, rows_of(WINDOWS[name], streams, IDLE_S.get(name))) == [], name
+        text = queries[name].removesuffix(" ORDER BY ts")
+        assert differences(rows, rows_of(text, streams, IDLE_S.get(name))) == [], name
         assert len(rows) > 5
+        if name == "ordered":
+            latest = [max(parse_time(str(row[time])) for time in ("x.ts", "u")) for row in rows]
+            assert latest == sorted(latest)
         reasons = {reason for complete in completions for reason in complete.verdict.reasons}
         assert reasons == ({Reason.NUMBERING} if name in IDLE_S else set()), name
 
