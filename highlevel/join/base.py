@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from highlevel.interface import MarkOut, Out, State, Words
-from highlevel.join.kept_rows import Kept
+from highlevel.join.bins import Bin
+from highlevel.join.kept_rows import Ints, Kept
+from highlevel.join.lookups import Key, Lookup, keys_of
 from highlevel.join.marks import JoinMarks
 from highlevel.join.output import Combine
 from highlevel.join.output_promises import Promising
@@ -25,6 +27,24 @@ class WindowJoin:
         self._combine = Combine(plan)
         self._promising = Promising(plan)
         self._marks = JoinMarks(plan, self._promising)
+
+    def work(self, state: State, out: Out, budget: int) -> int:
+        return 0
+
+    def _partners(
+        self, parts: Mapping[int, Words], lookup: Lookup, state: State
+    ) -> Iterator[tuple[int, Bin, Iterator[tuple[Ints, Ints]]]]:
+        """Each bin of the lookup's input that combinations of these rows reach, with the runs of pairs in it: places of
+        combinations, and of rows of the bin, that lie in each other's windows and agree in what must be equal."""
+        low, high = self._kept.window(parts, lookup.port)
+        keys = keys_of(self._schemas, parts, lookup.equals)
+        own = tuple(Key(lookup.port, column) for column in lookup.columns)
+
+        def keys_in(rows: Words) -> Words:
+            return keys_of(self._schemas, {lookup.port: rows}, own)
+
+        for key, piece in self._kept.reached(lookup.port, low, high, state):
+            yield key, piece, piece.probe(lookup.way, keys_in, lookup.places, keys, low, high)
 
     def _passing(self, pairs: Words, parts: Mapping[int, Words], out: Out) -> Bools | None:
         """Which combinations pass the condition, given as the joined rows `pairs`; None: there is no such

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from highlevel.interface import Out, Space, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.bins import Bin
-from highlevel.join.lookups import Key, Lookup, keys_of, lookups, matchable
+from highlevel.join.lookups import Lookup, lookups, matchable
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.punctuations import Promise
 
@@ -57,27 +57,13 @@ class JoinOperator(WindowJoin):
         for made in self._promising.promises(before, bounds):
             out.promise(0, made)
 
-    def work(self, state: State, out: Out, budget: int) -> int:
-        return 0
-
     def _met(self, parts: Mapping[int, Words], rest: Sequence[Lookup], state: State) -> Iterator[Mapping[int, Words]]:
         """All combinations of these rows with rows of the remaining inputs, in runs."""
         if not rest:
             yield parts
             return
         lookup = rest[0]
-        low, high = self._kept.window(parts, lookup.port)
-        keys = keys_of(self._schemas, parts, lookup.equals)
-        own = tuple(Key(lookup.port, column) for column in lookup.columns)
-        for _, piece in self._kept.reached(lookup.port, low, high, state):
-            found = piece.probe(
-                lookup.way,
-                lambda rows: keys_of(self._schemas, {lookup.port: rows}, own),
-                lookup.places,
-                keys,
-                low,
-                high,
-            )
+        for _, piece, found in self._partners(parts, lookup, state):
             for probing, stored in found:
                 grown = {port: rows[probing] for port, rows in parts.items()}
                 yield from self._met(grown | {lookup.port: piece.rows[stored]}, rest[1:], state)

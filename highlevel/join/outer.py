@@ -8,15 +8,13 @@ input is output, so the row is dropped then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
 from highlevel.interface import Out, Space, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.bins import Bin
-from highlevel.join.lookups import Key, keys_of, lookups, matchable
+from highlevel.join.lookups import lookups, matchable
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Join
 from lowmark.wire.records.punctuations import Promise
@@ -70,9 +68,6 @@ class OuterJoinOperator(WindowJoin):
         for made in self._promising.promises(before, bounds):
             out.promise(0, made)
 
-    def work(self, state: State, out: Out, budget: int) -> int:
-        return 0
-
     def _leave(self, port: int, rows: Words, out: Out) -> None:
         """Handle rows that no later row can match: output those still unmatched, if the join outputs such rows."""
         if self._plan.keeps(port):
@@ -86,7 +81,7 @@ class OuterJoinOperator(WindowJoin):
     def _meet(self, port: int, rows: Words, state: State, out: Out) -> None:
         """Find the pairs of these rows and kept rows, and note which rows have matched where that matters."""
         other = 1 - port
-        for key, piece, found in self._found(port, rows, state):
+        for key, piece, found in self._partners({port: rows}, self._lookups[port], state):
             noted = False
             for probing, stored in found:
                 parts = {port: rows[probing], other: piece.rows[stored]}
@@ -110,20 +105,3 @@ class OuterJoinOperator(WindowJoin):
                 if not self._pairs:
                     piece.take(piece.rows[:, _MET] == 1)
                 self._kept.changed(other, key, piece, state)
-
-    def _found(self, port: int, rows: Words, state: State) -> Iterator[tuple[int, Bin, Iterator[tuple[Ints, Ints]]]]:
-        """Each bin that these rows reach, with the runs of pairs in it."""
-        lookup = self._lookups[port]
-        low, high = self._kept.window({port: rows}, lookup.port)
-        keys = keys_of(self._schemas, {port: rows}, lookup.equals)
-        own = tuple(Key(lookup.port, column) for column in lookup.columns)
-        for key, piece in self._kept.reached(lookup.port, low, high, state):
-            found = piece.probe(
-                lookup.way,
-                lambda rows: keys_of(self._schemas, {lookup.port: rows}, own),
-                lookup.places,
-                keys,
-                low,
-                high,
-            )
-            yield key, piece, found

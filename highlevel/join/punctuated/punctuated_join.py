@@ -116,9 +116,6 @@ class PunctuatedJoinOperator(WindowJoin):
             pane = next((bound.below for bound in promise.bounds if bound.below is not None), FOREVER)
             self._purge(port, keys, self._kept.start(port, pane), state, out)
 
-    def work(self, state: State, out: Out, budget: int) -> int:
-        return 0
-
     def _meet(self, port: int, rows: Words, theirs: Ints, state: State, out: Out) -> Ints:
         """Emit the pairs of these rows and kept rows of the other input, given by their I-nodes. Returns for each row
         the time at which its window ends."""
