@@ -19,6 +19,7 @@ from lowmark.app.commands.options.joins import (
     joins_of,
 )
 from lowmark.app.commands.options.limits import ExpireIdle, LimitGroups, limits_of
+from lowmark.app.imports import importing
 from lowmark.app.local.formats import Format
 from lowmark.query.options import DEFAULT_JOINS, DEFAULT_LIMITS, Late, Strategy, Vocabulary
 
@@ -179,12 +180,13 @@ def query(
 ) -> None:
     """Answer a query over capture files or interfaces, without Kafka or Spark."""
     text, name = query_text(sql, file)
+    # Imported late: loading kernels and operators is slow, and --help and a mistyped option need none of them.
+    with importing():
+        from lowmark.app.local.answer import QueryRequest, answer
+
     expected = expected_of(rate, selectivity, groups)
     limits = limits_of(limit_groups, expire_idle)
     joins = joins_of(join_memory, join_buffer, join_limit, join_disk, scrambling, pair_ns)
-    # Imported late: loading kernels and operators is slow, and --help and a mistyped option need none of them.
-    from lowmark.app.local.answer import QueryRequest, answer
-
     request = QueryRequest(
         sql=text, name=name, read=tuple(read or ()), follow=follow, interfaces=tuple(interface or ()),
         fanout=fanout,
