@@ -195,7 +195,10 @@ def test_explain_says_what_runs_and_why() -> None:
     assert "none: A.ts = B.ts" in said
     assert "a row of A until the others have passed its time" in said
     assert "the query asks for it" in render(compile_query(text.format("/*+ algorithm(oblivious) */")))
-    assert "OA-Join" in render(compile_query(text.format("/*+ algorithm(oa) */")))
+    oa = "OA-Join: a row meets the rows that came before it; "
+    assert f"{oa}the query asks for it" in render(compile_query(text.format("/*+ algorithm(oa) */")))
+    windows = "SELECT A.len, B.len FROM A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts = B.ts"
+    assert f"{oa}the query needs no order of time" in render(compile_query(windows))
 
 
 def test_the_time_also_chooses_the_bucket() -> None:

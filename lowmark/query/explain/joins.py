@@ -74,7 +74,9 @@ def _algorithm(plan: Join) -> str:
     if plan.oblivious is not None:
         return _window_oblivious(plan.oblivious)
     if choice is None:
-        return "OA-Join: a row meets the rows that came before it; the query needs no order of time"
+        asked = plan.windowless and plan.kind is JoinKind.INNER  # else it would be window-oblivious
+        why = "the query asks for it" if asked else "the query needs no order of time"
+        return f"OA-Join: a row meets the rows that came before it; {why}"
     why = "the query asks for it" if choice.asked else "ORDER BY asks for an order of time"
     if choice.release is Release.SYNC:
         return f"Sync-Filter: rows wait until all inputs have passed their time, then they meet; {why}"
