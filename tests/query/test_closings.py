@@ -68,6 +68,14 @@ def test_other_columns_may_have_to_be_equal_too() -> None:
         assert {*join.keys(port)} - {*join.promised_keys[port]} == {"len"}
 
 
+def test_explain_says_why_sliding_windows_are_put_together_from_panes() -> None:
+    text = GROUPED.replace("SLIDE 10", "SLIDE 1")
+    said = {clause: render(compile_query(text + clause)) for clause in ("", "PUNCTUATE ON conn")}
+    assert "merges (eq. 6.1), wid" in said["PUNCTUATE ON conn"]
+    assert "as only panes let groups leave before their window ends" in said["PUNCTUATE ON conn"]
+    assert "merges (eq. 6.2), wid" in said[""]
+
+
 def test_a_hint_has_the_last_word() -> None:
     text = "SELECT /*+ algorithm(oa) */ A.ts, B.ts AS b FROM A [RANGE 9 s], B [RANGE 9 s] WHERE A.conn = B.conn"
     join = compile_query(f"{text} PUNCTUATE ON conn").steps[0].plan

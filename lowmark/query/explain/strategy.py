@@ -15,7 +15,7 @@ def describe_strategy(plan: Aggregate, asked: Strategy, rates: Rates) -> dict[st
     """The strategies and their costs; empty for windows that leave no choice."""
     if not can_choose(plan):
         return {}
-    weighed = weigh(plan.window, plan.folds, rates)
+    weighed = weigh(plan.window, plan.folds, rates, bool(plan.closes))
     return {
         "strategy": plan.strategy.value,
         "chosen": _reason(plan, asked),
@@ -36,6 +36,8 @@ def _reason(plan: Aggregate, asked: Strategy) -> str:
         return "as many windows close at a time, and are put together at once"
     if plan.window.size == 1:
         return "as a window is one pane, and there is nothing to choose"
+    if plan.closes:
+        return "as only panes let groups leave before their window ends"
     if plan.strategy is Strategy.ADAPT:
         return "as so much state is to be kept small"
     return "as it takes the fewest merges a window"

@@ -69,15 +69,16 @@ def can_choose(plan: Aggregate) -> bool:
     return plan.window.kind is WindowKind.SLIDING
 
 
-def weigh(window: Window, folds: Sequence[Fold], rates: Rates) -> tuple[Weighed, ...]:
-    """The cost of each strategy for a window that `can_choose`."""
+def weigh(window: Window, folds: Sequence[Fold], rates: Rates, early: bool = False) -> tuple[Weighed, ...]:
+    """The cost of each strategy for a window that `can_choose`. `early`: groups may leave before it ends, so that it is
+    put together from its panes alone."""
     cells = cells_of(window).window
     rows = partials_of(window, rates)
     fresh = rows * min(window.size, window.slide)
     made = _A * fresh + _B * rows * min(cells.size, cells.slide)
     levels = cells.size.bit_length() - 1
     open_windows = -(-window.size // window.slide)
-    if cells.size < MUCH_OVERLAP * cells.slide:
+    if early or cells.size < MUCH_OVERLAP * cells.slide:
         between = 0.0 if cells.size == 1 else rows * cells.size
         equation, dense, sparse = "6.1", cells.size, 1
     elif all(fold.op in DIFFERENTIAL for fold in folds):
