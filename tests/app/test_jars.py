@@ -77,7 +77,7 @@ def test_the_package_s_lock_covers_every_set_and_names_no_address() -> None:
     assert text == write_lock(lock)
     assert set(lock) == {jar_set.name for jar_set in SETS}
     assert "://" not in text
-    assert {"kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"} <= lock["broker"].keys()
+    assert {"kafka_2.13-4.2.1.jar", "log4j-slf4j-impl-2.25.4.jar"} <= lock["broker"].keys()
     assert len(lock["broker"]) == 46
     assert set(lock["spark-kafka"]) == {f"{module.name}-{module.revision}.jar" for module in SPARK_KAFKA.modules}
 

@@ -6,13 +6,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from highlevel.spark.errors import CheckpointRefused, TakenOver, TopicsDeleted
-from highlevel.spark.sink import outgoing
+from highlevel.spark.sink import outgoing, transaction
 from highlevel.spark.sink.bucket_sink import BucketSink
 from highlevel.spark.sink.messages import Bundle, Position
 from highlevel.spark.sink.outgoing import Outgoing
 from highlevel.spark.sink.tokens import Chain, History, before_the_first
 from highlevel.spark.sink.transaction import Transactions, Undone
-from lowmark.wire.kafka.clients import admin, transactional_producer
+from lowmark.wire.kafka.clients import KafkaProblem, admin, transactional_producer
 from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.records.sink_token import Told
 from tests.spark.place import Place
@@ -182,6 +182,23 @@ def test_a_claim_keeps_the_token_that_kafka_would_forget(place):
     forget.close()
     with pytest.raises(CheckpointRefused, match="another program uses this group's name"):
         run(place, place.sink(), 5, past, place.rows([b"2"]))
+
+
+def test_a_transaction_that_never_ends_is_told(place, monkeypatch):
+    """As brokers leave it that have lost its end: nobody who opens the id can undo it."""
+    place.claim()
+    left = transactional_producer(place.settings, "another")
+    left.init_transactions(30)
+    left.begin_transaction()
+    group = Consumer(consumer_options(place.settings, place.place().name))
+    left.send_offsets_to_transaction([TopicPartition(place.results, 0, 9)], group.consumer_group_metadata(), 30)
+    monkeypatch.setattr(transaction, "_ANSWER_WITHIN_S", 1.5)
+    with pytest.raises(KafkaProblem, match=r"has not ended, though no process is in one: .*KAFKA-20734"):
+        run(place, place.sink(), 0, NEW, place.rows([b"1"]))
+    left.abort_transaction(30)
+    monkeypatch.undo()
+    run(place, place.sink(), 0, NEW, place.rows([b"1"]))
+    assert place.read() == [(0, b"1")]
 
 
 def test_a_deleted_topic_is_named(place):

@@ -13,14 +13,7 @@ from lowmark.app.kafka.broker import Broker
 from tests.spark.place import Place
 from tests.spark.test_bucket_sink import NEW, run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not os.environ.get("LOWMARK_TEST_SINK_OUTAGE"),
-        reason="a broker that comes back sometimes leaves the client without an answer for minutes "
-        '(ARCHITECTURE.md, "How each guarantee can still fail"): LOWMARK_TEST_SINK_OUTAGE=1 runs it',
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 def test_a_broker_is_killed_inside_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,7 @@ class Transactions:
         self._timeout_s = timeout_s
         self._watchdog = watchdog
         self._producer: Producer | None = None
-        self._spare: Producer | None = None
-        self._warming: threading.Thread | None = None
+        self._warming: _Warming | None = None
         self._reader: Consumer | None = None
         self._disconnected = False  # whether the producer has lost a broker since it was opened
 
@@ -100,16 +99,35 @@ class Transactions:
     def open(self) -> Note | None:
         """Fence any other producer of this id, undo its unfinished transaction, and return the note."""
         self.drop()
-        if self._warming is not None:
-            self._warming.join(_ANSWER_WITHIN_S)
-            self._warming = None
-        producer, self._spare = self._spare or self._made(), None
-        if self._reader is None:
-            self._reader = consumer(self._settings, self.place.name)
+        warmed, self._warming = self._warming, None
+        if warmed is not None:
+            warmed.thread.join(_ANSWER_WITHIN_S)
+        producer = (warmed and warmed.producer) or self._made()
+        self._reader = self._reader or (warmed and warmed.reader) or consumer(self._settings, self.place.name)
         self._disconnected = False
         self._ask(producer.init_transactions)
-        (at,) = self._ask(self._reader.committed, [TopicPartition(self.place.topic, self.place.partition)])
+        note = self._read()
         self._producer = producer
+        return note
+
+    def _read(self) -> Note | None:
+        assert self._reader is not None
+        places = [TopicPartition(self.place.topic, self.place.partition)]
+        try:
+            (at,) = self._ask(self._reader.committed, places)
+        except Undone as silent:
+            try:
+                read_notes(self._settings, [self.place])  # this does not wait for transactions
+            except KafkaProblem:
+                raise silent from None
+            try:
+                (at,) = self._ask(self._reader.committed, places)
+            except Undone:
+                raise KafkaProblem(
+                    f"a transaction that moves the offsets of group {self.place.name} has not ended, though no process "
+                    "is in one: the brokers have lost its end, as those of Kafka 4.3 do when they are killed "
+                    "(KAFKA-20734). `kafka-transactions.sh find-hanging` finds it, and `abort` ends it"
+                ) from None
         return _note(at, self._settings)
 
     def drop(self) -> None:
@@ -117,26 +135,14 @@ class Transactions:
         self._producer = None
 
     def replace(self) -> None:
-        """Give up all clients, after trouble."""
-        self._producer = self._spare = self._warming = self._reader = None
+        """Give up all clients, after trouble; also those that are being prepared."""
+        self._producer = self._warming = self._reader = None
 
     def warm(self) -> None:
         """Prepare the next producer in the background: one that is connected opens in milliseconds, a new one in some
         tenths of a second."""
-        if self._spare is None and self._warming is None:
-            self._warming = threading.Thread(target=self._warm, name="spare producer", daemon=True)
-            self._warming.start()
-
-    def _warm(self) -> None:
-        spare, reader = self._made(), self._reader
-        try:
-            spare.list_topics(self.place.topic, timeout=_ANSWER_WITHIN_S)
-            if reader is None:
-                reader = consumer(self._settings, self.place.name)
-                reader.committed([TopicPartition(self.place.topic, self.place.partition)], timeout=_ANSWER_WITHIN_S)
-        except KafkaException:
-            pass  # `open` meets the same problem, and tells it
-        self._spare, self._reader = spare, reader
+        if self._warming is None:
+            self._warming = _Warming(self._made, self._settings, self.place, self._reader is None)
 
     def _made(self) -> Producer:
         return transactional_producer(
@@ -211,6 +217,31 @@ class Transactions:
             return Fenced(self.place.name)
         told = translate(problem, self._settings)
         return told if isinstance(told, KafkaRefused) else Undone(str(told))
+
+
+class _Warming:
+    """Clients that connect in the background. Until `thread` ends they are None."""
+
+    def __init__(self, made: Callable[[], Producer], settings: KafkaSettings, place: Place, reads: bool) -> None:
+        self._made = made
+        self._settings = settings
+        self._place = place
+        self._reads = reads
+        self.producer: Producer | None = None
+        self.reader: Consumer | None = None
+        self.thread = threading.Thread(target=self._run, name="spare producer", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        producer, reader = self._made(), consumer(self._settings, self._place.name) if self._reads else None
+        try:
+            producer.list_topics(self._place.topic, timeout=_ANSWER_WITHIN_S)
+            if reader is not None:
+                place = TopicPartition(self._place.topic, self._place.partition)
+                reader.committed([place], timeout=_ANSWER_WITHIN_S)
+        except KafkaException:
+            pass  # `open` meets the same problem, and tells it
+        self.producer, self.reader = producer, reader
 
 
 def read_notes(settings: KafkaSettings, places: Collection[Place]) -> Mapping[str, Note | None]:

@@ -59,7 +59,8 @@ BROKER = JarSet(
     name="broker",
     purpose="the Kafka broker",
     modules=(
-        JarCoordinates("org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
+        # Brokers of 4.3.0 and 4.3.1 that are killed lose ends of transactions (KAFKA-20734).
+        JarCoordinates("org.apache.kafka", "kafka_2.13", "4.2.1", transitive=True),
         # Kafka's own description names no logger, and without one Kafka logs nothing.
         JarCoordinates("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", transitive=False),
     ),
