@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lowmark.jit.llvm_compiler import compile_function
-from lowmark.jit.llvm_values import TranslationError
+from lowmark.jit.llvm_values import SIGNED, Scalar, TranslationError, Writer
 from lowmark.jit.native_code import NativeFunction
+from lowmark.jit.translate import Module
 
 WORDS = ("int64", 1, False)
 SEEN = ("int64", 1, True)
@@ -219,3 +220,12 @@ def test_int_rounds_to_zero() -> None:
 def test_what_is_only_read_is_not_written() -> None:
     with pytest.raises(TranslationError, match="only read"):
         _native("def run(a):\n    a[0] = 1", [SEEN])
+
+
+def test_a_large_function_stays_a_call() -> None:
+    large = "def large(a):\n" + "    a = a * 3 + 1\n" * 100 + "    return a\n"
+    module = Module(f"{large}def small(a):\n    return a + 1\ndef run(a):\n    return small(large(a))\n", {})
+    module.call(Writer(), "run", [Scalar(SIGNED, "%a")])
+    heads = [line for line in module.text().splitlines() if line.startswith("define")]
+    assert [line.split("@")[1].split(".")[0] for line in heads if "noinline" in line] == ["large"]
+    assert len(heads) == 3
