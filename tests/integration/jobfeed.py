@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 from itertools import pairwise
@@ -31,7 +32,7 @@ from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import Origin, PartialBatch
 from lowmark.wire.records.punctuations import Ending
 from lowmark.wire.records.row_checksums import checksum_of
-from lowmark.wire.records.verdicts import Complete
+from lowmark.wire.records.verdicts import Complete, WindowSpan
 from lowmark.wire.rows.text import json_writer
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import Words, to_batch
@@ -42,6 +43,7 @@ from tests.naive.values import Time, Value
 
 SOURCES = {"Main": ("left", "right"), "Other": ("far",)}
 FIRST_PANE = 350_000_000  # in 2025
+_WITHIN_S = 100.0  # a broker that has been killed is missed after seconds, on a busy machine later
 
 SLIDING = "SELECT srcIP, count(*), sum(len) [RANGE 10 seconds, SLIDE 5 seconds, WA ts] FROM Main GROUP BY srcIP"
 BUSY = "SELECT destPort, count(*) [RANGE TUMBLING 5 seconds, WA ts] FROM Main GROUP BY destPort HAVING count(*) > 3"
@@ -214,7 +216,7 @@ class Feed:
             else:
                 wire = encode(record)
             client.produce(topic, wire.value, partition=partition, headers=list(wire.headers))
-        assert client.flush(30) == 0
+        assert client.flush(_WITHIN_S) == 0
 
     def expected(self, plan: QueryPlan) -> dict[int, list[object]]:
         """What must stand in each partition of a query's results: rows as bytes, and completions."""
@@ -256,7 +258,7 @@ class Feed:
         ended = 0
         checksums: dict[int, dict[tuple[int, int | None], int]] = {bucket: {} for bucket in found}
         while ended < len(found):
-            message = reader.poll(30)
+            message = reader.poll(_WITHIN_S)
             assert message is not None
             if message.error() is not None:
                 ended += 1
@@ -278,3 +280,23 @@ class Feed:
                 found[message.partition()].append(message.value())
         reader.close()
         return found
+
+    def assert_told(self, plan: QueryPlan) -> None:
+        """That what stands there is what must: each row once, and each window, as exact. What goes through an exchange
+        comes in any order, and its windows are told in other groups."""
+        found, expected = self.results(plan), self.expected(plan)
+        for bucket, items in expected.items():
+            rows = [Counter(item for item in of if isinstance(item, bytes)) for of in (found[bucket], items)]
+            assert rows[0] == rows[1], plan.name
+            told, wanted = ([item for item in of if isinstance(item, Complete)] for of in (found[bucket], items))
+            if plan.exchanges is None:
+                assert told == wanted, plan.name
+            assert all(each.verdict.exact for each in told), plan.name
+            spans, ends = ([each.windows for each in of if each.windows is not None] for of in (told, wanted))
+            assert (spans[0].first, spans[-1].to) == (ends[0].first, ends[-1].to), plan.name
+            assert contiguous(spans), plan.name
+
+
+def contiguous(spans: Sequence[WindowSpan]) -> bool:
+    """No window is missing, and none is told twice."""
+    return all(after.first == before.to + 1 for before, after in pairwise(spans))

@@ -95,14 +95,14 @@ def test_without_a_broker_job_and_capture_wait_until_they_are_told_to_end_and_co
                 told = time.monotonic()
                 process.process.terminate()
                 assert process.wait() == -signal.SIGTERM
-                assert time.monotonic() - told < 5
+                assert time.monotonic() - told < 20  # Kafka's client would wait for longer
                 assert "Traceback" not in process.error
         began = time.monotonic()
         for command in (["sources"], ["watch", "busy"]):
             with Command(*command, "-c", str(path)) as process:
                 assert process.wait() == 1
                 assert "Is the address right, the broker up" in process.error
-        assert time.monotonic() - began < 2 * 10 + 10  # what is behind the ten seconds is this machine's
+        assert time.monotonic() - began < 60  # two times ten seconds; the rest is a busy machine's
 
 
 HANGING = """\
@@ -116,8 +116,12 @@ class Hanging(confluent_kafka.Producer):
         super().send_offsets_to_transaction(*arguments)
 
 confluent_kafka.Producer = Hanging
-from highlevel.spark.sink import transaction
-transaction._RETURN_WITHIN_S = {within}
+from lowmark.watchdog import Watchdog
+within = Watchdog.within
+def sooner(self, seconds, what):  # of the call that hangs: others may take long on a busy machine
+    hangs = "send_offsets_to_transaction" in what and os.path.exists({flag!r})
+    return within(self, {within} if hangs else seconds, what)
+Watchdog.within = sooner
 """
 
 
