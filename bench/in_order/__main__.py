@@ -36,7 +36,7 @@ def queries(cost: Cost = None, seconds: Seconds = 300, results: Results = RESULT
     from bench.in_order.times import measure_queries
 
     describe_machine(results)
-    measure_queries(results, costs=cost or [1e-6, 1e-5, 1e-4, 5e-4, 7.5e-4, 1e-3], seconds=seconds)
+    measure_queries(results, costs=cost or [1e-6, 1e-5, 1e-4, 5e-4, 7.5e-4, 1e-3, 1.4e-3, 1.6e-3], seconds=seconds)
 
 
 @app.command("slow_stream")

@@ -277,10 +277,12 @@ class _Operator:
         self._seconds = int(np.ceil(seconds))
         self.series = [Series(*(np.zeros(self._seconds, np.int64) for _ in range(3))) for _ in range(inputs)]
 
-    def take(self, port: int, rows: Words, now: int) -> list[tuple[int, int]]:
+    def take(self, port: int, rows: Words, now: int) -> list[tuple[int, int, int]]:
+        """The key of each result, the time when the last tuple in it arrived, and the ns until it was put out."""
         if self._needs is not None:
             self._needs.take(port, rows[:, 0].view(np.int64).tolist())
-        return list(self.join.take(port, rows, now))
+        began = perf_counter_ns()
+        return [(key, time, perf_counter_ns() - began) for key, time in self.join.take(port, rows, now)]
 
     def note(self, now: int) -> int:
         """Returns the tuples in memory."""
@@ -319,8 +321,8 @@ def run_query(
             found = top.take(port // 3, _rows_of(found), until)
         made += len(found)
         if not setting.batch:
+            latencies += [(clock + spent - time) / _NS for _, time, spent in found]
             clock += perf_counter_ns() - began
-            latencies += [(clock - time) / _NS for _, time in found]
         memory += sum(operator.note(until) for operator in operators)
         steps += 1
     made += _end(joins, tree)
@@ -367,7 +369,7 @@ def _words(stream: Stream, which: slice) -> Words:
     return np.column_stack((keys, times, np.arange(which.start, which.stop))).view(np.uint64)
 
 
-def _rows_of(found: Sequence[tuple[int, int]]) -> Words:
+def _rows_of(found: Sequence[tuple[int, ...]]) -> Words:
     rows = np.zeros((len(found), _WORDS), np.int64)
-    rows[:, :2] = found
+    rows[:, :2] = [each[:2] for each in found]
     return rows.view(np.uint64)
