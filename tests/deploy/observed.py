@@ -16,6 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from lowmark.app.traffic import TrafficSpec, write_capture
+from tests.integration.heads import CAPTURE
 from tests.integration.jobprocess import await_true
 from tests.integration.processes import Command, get, samples
 
@@ -24,13 +25,7 @@ RULES = ROOT / "deploy" / "prometheus" / "rules" / "lowmark.yml"
 
 _SECONDS = 240  # of traffic: more than the tests take
 
-_CONFIG = """\
-[kafka]
-bootstrap = "{broker}"
-[topics]
-prefix = "{prefix}-"
-[capture]
-metrics = "127.0.0.1:0"
+_CONFIG = CAPTURE + """\
 [capture.queue]
 spill = "spill"
 [job]
