@@ -25,7 +25,9 @@ RULES = ROOT / "deploy" / "prometheus" / "rules" / "lowmark.yml"
 
 _SECONDS = 240  # of traffic: more than the tests take
 
-_CONFIG = CAPTURE + """\
+_CONFIG = (
+    CAPTURE
+    + """\
 [capture.queue]
 spill = "spill"
 [job]
@@ -48,6 +50,7 @@ sql = "SELECT srcIP, count(*) AS packets [RANGE 2 s, SLIDE 1 s] FROM Paced GROUP
 sql = "SELECT proto, count(*) [RANGE 1 s] FROM Wire GROUP BY proto"
 names = "ecs"
 """
+)
 
 _PROMETHEUS = """\
 global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}}
