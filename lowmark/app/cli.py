@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Annotated, Any, ParamSpec
 
@@ -118,7 +119,7 @@ def _silence() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
@@ -133,8 +134,7 @@ def main() -> None:
         failure = failure_of(error)
         if failure is None:
             raise
-        try:
+        with suppress(OSError):  # then nobody can be told
             error_console().print(f"[bold red]error:[/] {failure.markup}")
-        except BrokenPipeError:
-            _silence()
+        _silence()
         sys.exit(failure.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 from rich.markup import escape
@@ -45,6 +46,8 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure(str(error), 2)
         case CaptureError():
             return Failure(str(error), 3)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return Failure(f"cannot write {error.filename or 'a file or standard output'}: {error.strerror}", 1)
     # Kafka's client and numpy are slow to load: recognize their users' errors by module name instead of importing them.
     if type(error).__module__ in ("lowmark.wire.kafka.clients", "highlevel.join.oblivious.disk_buffer"):
         return Failure(str(error), 1)

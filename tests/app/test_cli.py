@@ -300,6 +300,24 @@ def test_a_capture_that_ends_too_soon_is_answered_up_to_there(lowmark: Command, 
     assert "cut.pcap" in run.err
 
 
+@pytest.mark.parametrize("format_", ["table", "jsonl", "csv", "parquet", "arrow"])
+def test_a_full_disk_is_told_in_a_sentence(lowmark: Command, capture: Path, format_: str) -> None:
+    run = lowmark("query", "-q", "-r", str(capture), "--format", format_, "-o", "/dev/full", TALKERS)
+    assert run.code == 1
+    assert run.err.startswith("error: cannot write /dev/full: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["query", "explain"])
+def test_a_full_disk_behind_standard_output(capture: Path, command: str) -> None:
+    words = ["query", "-q", "-r", str(capture), TALKERS] if command == "query" else ["explain", TALKERS]
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run([sys.executable, "-m", "lowmark", *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[0].endswith("standard output: No space left on device")
+    assert "Traceback" not in run.stderr
+    assert "Exception" not in run.stderr
+
+
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(capture: Path) -> None:
     """`lowmark query … | head -1`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -82,3 +84,11 @@ def test_brackets_of_a_message_are_no_markup() -> None:
     assert failure is not None
     assert failure.text == "unknown table [bold]"
     assert failure.markup == r"unknown table \[bold]"
+
+
+def test_a_full_disk_is_no_defect() -> None:
+    failure = failure_of(OSError(errno.ENOSPC, "No space left on device", "/full"))
+    assert failure is not None
+    assert failure.text == "cannot write /full: No space left on device"
+    assert failure.exit_code == 1
+    assert failure_of(OSError(errno.EBADF, "Bad file descriptor")) is None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from lowmark.app.errors import OutputError
+from lowmark.app.errors import EnvironmentNotReady, OutputError
 from lowmark.app.local.formats import Format
 from lowmark.app.watch.row_view import RowList, show_rows, window_of
 from lowmark.wire.records.result_rows import shown
@@ -39,8 +39,13 @@ def open_output(
     format_: Format, path: Path | None, schema: Schema, names: Mapping[str, str] = MappingProxyType({})
 ) -> RowSink:  # fmt: skip
     """`path` None: standard output. `names`: shown names of columns that have another one. OutputError if the file
-    cannot be opened or the format does not suit a terminal."""
-    shown = schema.renamed(names)
+    cannot be opened or the format does not suit a terminal; EnvironmentNotReady, also later, if it cannot be written.
+    """
+    with _writing(path):
+        return _ToldSink(_open(format_, path, schema, schema.renamed(names)), path)
+
+
+def _open(format_: Format, path: Path | None, schema: Schema, shown: Schema) -> RowSink:
     if format_ is Format.TABLE and path is None:
         return _TableSink(schema, shown.names, Console())
     if path is None and format_ in (Format.PARQUET, Format.ARROW) and sys.stdout.isatty():
@@ -65,6 +70,35 @@ def _opened(path: Path) -> BinaryIO:
         return path.open("wb")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def _writing(path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # the reader has gone, which is no error
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"cannot write {path or 'standard output'}: {error.strerror}",
+            "make room, or write to another place; what has been written is not the whole answer",
+        ) from None
+
+
+class _ToldSink:
+    """Says in a sentence that the place of the rows takes no more."""
+
+    def __init__(self, sink: RowSink, path: Path | None) -> None:
+        self._sink = sink
+        self._path = path
+
+    def write(self, rows: Words) -> None:
+        with _writing(self._path):
+            self._sink.write(rows)
+
+    def close(self) -> None:
+        with _writing(self._path):
+            self._sink.close()
 
 
 class _TextSink:
