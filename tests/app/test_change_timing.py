@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +15,8 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.kafka.settings import KafkaSettings
+from lowmark.wire.records.partials import Origin
+from lowmark.wire.records.punctuations import Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER
 
@@ -38,14 +43,15 @@ def test_it_is_due_when_the_first_window_that_it_tells_begins_where_all_sources_
 ) -> None:
     window = Window(WindowKind.SLIDING, slide * overlap, slide, Axis("ts", Kind.TIME, unit))
     covered = {f"s{rank}": at for rank, at in enumerate(since)}
-    one = Changed("q", "new", 1, window, frozenset(covered))
+    one = Changed("q", "new", 1, window, frozenset())
     ends = ((k, (k + 1) * slide * unit) for k in range(-1000, 1000))
     end = next(end for _, end in ends if end > told)
     begins = end - slide * overlap * unit
-    assert one.is_due(told, covered) == all(at is not None and at <= begins for at in since)
-    assert one.is_due(FOREVER, covered) == (None not in since)
-    assert not one.is_due(None, covered)
-    assert not one.is_due(told, {})
+    assert (one.lacks(told, covered) is None) == all(at is not None and at <= begins for at in since)
+    assert (one.lacks(FOREVER, covered) is None) == (None not in since)
+    assert one.lacks(None, covered) is not None
+    assert one.lacks(told, None) is not None
+    assert one.lacks(told, {}) is None
 
 
 def test_only_queries_with_windows_over_time_and_another_stage_are_awaited() -> None:
@@ -59,9 +65,9 @@ def test_only_queries_with_windows_over_time_and_another_stage_are_awaited() -> 
         query("having", TUMBLING.format("10 s") + " HAVING count(*) > 3"), query("rows", "SELECT ts, len FROM Main"),
         query("new", TUMBLING.format("5 s")),
     ]  # fmt: skip
-    (one,) = changed(were, are, lambda streams: {f"{stream} left" for stream in streams})
+    (one,) = changed(were, are)
     assert (one.name, one.stage, one.buckets) == ("other", are[0].stage.fingerprint, were[0].stage.buckets)
-    assert one.sources == {"Main left"}
+    assert one.streams == {"Main"}
 
 
 def test_a_query_has_told_what_its_slowest_bucket_has_told() -> None:
@@ -69,19 +75,69 @@ def test_a_query_has_told_what_its_slowest_bucket_has_told() -> None:
     assert told.of("q", 2) is None
     told.reported([Told("a", 0, {"q": 50, "r": 1})])
     assert told.of("q", 2) is None
+    told.reported([Told("a", 1, {"q": None})])
+    assert told.of("q", 2) is None
     told.reported([Told("a", 1, {"q": 20})])
     assert told.of("q", 2) == 20
     told.reported([Told("a", 1, {"q": 70})])
     assert told.of("q", 2) == 50
 
 
+KAFKA = KafkaSettings("127.0.0.1:1")
+WINDOW = Window(WindowKind.SLIDING, 1, 1, Axis("ts", Kind.TIME, 10))
+ONE = Changed("q", "new", 1, WINDOW, frozenset({"Main"}))
+
+
+def covering(source: str, since: int, ending: Ending = Ending.NONE) -> Punctuation:
+    return Punctuation(Origin("new", source, 1, "n"), 0, Promise((Bound("ts", 5),)), LaneLedger(), ending, since)
+
+
 def test_a_change_without_windows_waits_for_nothing_and_others_no_longer_than_the_overlap() -> None:
-    kafka, clock = KafkaSettings("127.0.0.1:1"), [0.0]
-    assert ChangeTiming(kafka, "", [], ToldTimes(), 5).due
-    window = Window(WindowKind.SLIDING, 1, 1, Axis("ts", Kind.TIME, 10))
-    one = Changed("q", "new", 1, window, frozenset({"left"}))
-    timing = ChangeTiming(kafka, "", [one], ToldTimes(), 5, lambda: clock[0])
+    clock = [0.0]
+    assert ChangeTiming(KAFKA, "", [], lambda streams: {"left"}, ToldTimes(), 5).due
+    timing = ChangeTiming(KAFKA, "", [ONE], lambda streams: {"left"}, ToldTimes(), 5, lambda: clock[0])
     assert not timing.due
-    assert timing.waits == ["q"]
+    assert timing.waits.keys() == {"q"}
     clock[0] = 5.0
     assert timing.due
+
+
+def test_it_waits_for_the_sources_of_the_moment_and_says_which(caplog: pytest.LogCaptureFixture) -> None:
+    told, clock = ToldTimes(), [0.0]
+    sources: set[str] | None = None
+    timing = ChangeTiming(KAFKA, "", [ONE], lambda streams: sources, told, 5, lambda: clock[0])
+    told.reported([Told("a", 0, {"q": 100})])
+    assert not timing.due, "the job has begun just now, and has not read which sources there are"
+    sources = {"left", "right"}
+    timing._note(covering("left", 90))
+    assert timing.waits == {"q": "not yet: right"}
+    sources = {"left"}
+    assert timing.due, "right was excluded, or has left"
+    sources = {"left", "third"}
+    timing._note(covering("third", 101))
+    assert "third covers it from" in timing.waits["q"]
+    clock[0] = 5.0
+    assert timing.due
+    assert "third covers it from" in caplog.text
+    timing._note(covering("left", 90, Ending.STOP))
+    assert timing.waits == {"q": "not yet: left"}
+
+
+def test_another_thread_may_ask_while_sources_come() -> None:
+    sources = [f"s{number}" for number in range(5000)]
+    timing = ChangeTiming(KAFKA, "", [ONE], lambda streams: sources[:3], ToldTimes(), 5)
+
+    def read() -> None:
+        for source in sources:
+            timing._note(covering(source, 1))
+
+    reading = threading.Thread(target=read)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        reading.start()
+        while reading.is_alive():
+            assert not timing.due
+    finally:
+        sys.setswitchinterval(before)
+        reading.join()

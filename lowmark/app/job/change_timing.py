@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -25,7 +25,7 @@ from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.punctuations import Ending, Punctuation
 from lowmark.wire.rows.schema import Kind
-from lowmark.wire.rows.values import FOREVER, INT64_MIN
+from lowmark.wire.rows.values import FOREVER, time
 
 __all__ = ["ChangeTiming", "Changed", "ToldTimes", "changed"]
 
@@ -33,8 +33,14 @@ _LOG = logging.getLogger("lowmark.job")
 
 _LOOK_EVERY_S = 0.2
 
+_NOTHING = -1, None
+"""The epoch of a source that is not known to cover a stage, and the time from which it does."""
+
 Covered = Mapping[str, int | None]
 """By source: the time from which it covers a stage; None: it does not."""
+
+Sources = Callable[[Collection[str]], Collection[str] | None]
+"""The live sources that windows of these streams wait for now; None: not known yet."""
 
 
 class _Told(Protocol):
@@ -52,17 +58,16 @@ class ToldTimes:
     """Up to which time each query has told its windows, as the buckets' reports say. For several threads."""
 
     def __init__(self) -> None:
-        self._told: dict[str, dict[tuple[str, int], int]] = {}
+        self._told: dict[str, dict[tuple[str, int], int | None]] = {}
 
     def reported(self, reports: Sequence[_Told]) -> None:
         for report in reports:
             for query, bound in report.complete_to.items():
-                told = INT64_MIN if bound is None else bound
-                self._told.setdefault(query, {})[report.stage, report.bucket] = told
+                self._told.setdefault(query, {})[report.stage, report.bucket] = bound
 
     def of(self, query: str, buckets: int) -> int | None:
         """None: not all buckets have told anything."""
-        told = list(self._told.get(query, {}).values())
+        told = [bound for bound in list(self._told.get(query, {}).values()) if bound is not None]
         return min(told) if len(told) == buckets else None
 
 
@@ -74,21 +79,25 @@ class Changed:
     stage: str  # the new one
     buckets: int  # of the former one
     window: Window  # the new one
-    sources: frozenset[str]  # that have to cover it
+    streams: frozenset[str]  # whose sources have to cover the new stage
 
-    def is_due(self, told: int | None, covered: Covered) -> bool:
-        """Whether all sources cover the first window that the new query has to tell."""
-        if told is None or any(covered.get(source) is None for source in self.sources):
-            return False
+    def lacks(self, told: int | None, covered: Covered | None) -> str | None:
+        """What keeps the new query from telling its next window whole; None: nothing. `covered`: of all sources."""
+        if told is None:
+            return "the former text has told no window since the job began"
+        if covered is None:
+            return "its sources are not known yet"
+        if absent := sorted(source for source, since in covered.items() if since is None):
+            return f"not yet: {', '.join(absent)}"
         first = self.window.start(self.window.first_after(told)) if told < FOREVER else FOREVER
         assert first is not None, "no landmark window"
-        return all(since is not None and since <= first for since in map(covered.get, self.sources))
+        since, last = max(((since, source) for source, since in covered.items() if since is not None), default=(0, ""))
+        if not last or since <= first:
+            return None
+        return f"{last} covers it from {time(since)} on, and the window begins at {time(first)}"
 
 
-def changed(
-    were: Sequence[QueryPlan], are: Sequence[QueryPlan], sources: Callable[[Collection[str]], Collection[str]]
-) -> list[Changed]:
-    """`sources`: those that windows wait for of these streams, and that are live."""
+def changed(were: Sequence[QueryPlan], are: Sequence[QueryPlan]) -> list[Changed]:
     before = {plan.name: plan for plan in were}
     found = []
     for plan in are:
@@ -96,10 +105,9 @@ def changed(
         if was is None or was.stage.fingerprint == plan.stage.fingerprint or not _slides(was.window):
             continue
         if _slides(plan.window):
-            streams = {stream for node in plan.stage.nodes for stream in node.streams}
-            own = frozenset(sources(streams))
+            streams = frozenset(stream for node in plan.stage.nodes for stream in node.streams)
             assert plan.window is not None
-            found.append(Changed(plan.name, plan.stage.fingerprint, was.stage.buckets, plan.window, own))
+            found.append(Changed(plan.name, plan.stage.fingerprint, was.stage.buckets, plan.window, streams))
     return found
 
 
@@ -111,14 +119,15 @@ class ChangeTiming:
     """Inactive until `start`. `helpers`: its thread, which looks at the new stages; none if no query waits for one."""
 
     def __init__(
-        self, kafka: KafkaSettings, prefix: str, queries: Sequence[Changed], told: ToldTimes, limit_s: float,
-        now_s: Callable[[], float] = time.monotonic,
+        self, kafka: KafkaSettings, prefix: str, queries: Sequence[Changed], sources: Sources, told: ToldTimes,
+        limit_s: float, now_s: Callable[[], float] = monotonic,
     ) -> None:  # fmt: skip
         helper = Helper("changed queries", self._run, (KafkaProblem, KafkaException))
         self.helpers = (helper,) if queries else ()
         self._kafka = kafka
         self._topics = {Topic(TopicKind.PARTIALS, each.stage, prefix).name: each.stage for each in queries}
         self._queries = queries
+        self._sources = sources  # they may end, leave, join and be excluded while the job waits
         self._told = told
         self._now_s = now_s
         self._until_s = now_s() + limit_s
@@ -135,13 +144,12 @@ class ChangeTiming:
             helper.stop(2 * _LOOK_EVERY_S)
 
     @property
-    def waits(self) -> list[str]:
-        """The queries whose change would leave a gap now."""
-        return [
-            each.name
-            for each in self._queries
-            if not each.is_due(self._told.of(each.name, each.buckets), self._covers(each.stage))
-        ]
+    def waits(self) -> dict[str, str]:
+        """The queries whose change would leave a gap now, and why."""
+        lacks = (
+            (each, each.lacks(self._told.of(each.name, each.buckets), self._covers(each))) for each in self._queries
+        )
+        return {each.name: why for each, why in lacks if why is not None}
 
     @property
     def due(self) -> bool:
@@ -149,19 +157,16 @@ class ChangeTiming:
             return True
         if self._now_s() < self._until_s:
             return False
-        for each in self._queries:
-            if each.name in waits:
-                covers = self._covers(each.stage)
-                absent = sorted(source for source in each.sources if covers.get(source) is None)
-                _LOG.warning(
-                    "query %s changes although not all sources cover its next window (%s): windows say "
-                    "lossy: not-covered until they do", each.name,
-                    f"not yet: {', '.join(absent)}" if absent else "its windows are longer than job.overlap",
-                )  # fmt: skip
+        for name, why in waits.items():
+            _LOG.warning(
+                "query %s changes although not all sources cover its next window (%s): windows say "
+                "lossy: not-covered until they do", name, why,
+            )  # fmt: skip
         return True
 
-    def _covers(self, stage: str) -> Covered:
-        return {source: since for source, (_, since) in self._covered[stage].items()}
+    def _covers(self, query: Changed) -> Covered | None:
+        sources, known = self._sources(query.streams), self._covered[query.stage]
+        return None if sources is None else {source: known.get(source, _NOTHING)[1] for source in sources}
 
     def _run(self, stopping: threading.Event) -> None:
         """Punctuations go to each partition of a topic: one is read."""
@@ -186,5 +191,5 @@ class ChangeTiming:
     def _note(self, record: Punctuation) -> None:
         origin = record.origin
         of = self._covered.get(origin.stage)
-        if of is not None and origin.epoch >= of.get(origin.source, (-1, None))[0]:
+        if of is not None and origin.epoch >= of.get(origin.source, _NOTHING)[0]:
             of[origin.source] = origin.epoch, record.start_ns if record.ending is Ending.NONE else None

@@ -40,6 +40,7 @@ from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
 from lowmark.app.job.names import job_name
 from lowmark.app.job.reload import Reload, ReloadRequests, refused
 from lowmark.app.job.retirements import retire
+from lowmark.app.job.roster import excluded, members_now
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.spark_side import JobSpark, KeptSpark
@@ -54,7 +55,6 @@ from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.quarantine import Quarantine
-from lowmark.wire.rows.values import FOREVER
 
 __all__ = ["Beginning", "run_job"]
 
@@ -295,21 +295,33 @@ class _Job:
             self._wake.clear()
 
     def _await_change(self, reload: Reload, stack: ExitStack) -> None:
-        """Take another configuration as soon as that leaves no gap. One that waited is forgotten."""
+        """Take another configuration as soon as that leaves no gap. A different one that waited is forgotten."""
         config = self._config
         if self._change is not None:
+            if self._change[0] == reload:
+                return
             self._change[1].stop()
-
-        def awaited(streams: Collection[str]) -> set[str]:
-            rosters = (roster for roster in self._ruler.rosters() if roster.stream in streams)
-            live = (member for roster in rosters for member in roster.members if member.source not in config.kinds)
-            return {member.source for member in live if member.left == FOREVER and not member.is_excluded}
-
-        queries = [each for each in changed(self._plans, reload.plans, awaited) if each.name not in self._quarantined]
-        timing = ChangeTiming(config.kafka, config.prefix, queries, self._told, config.job.overlap_s)
+        queries = [each for each in changed(self._plans, reload.plans) if each.name not in self._quarantined]
+        sources = partial(self._awaited, reload.config)
+        timing = ChangeTiming(config.kafka, config.prefix, queries, sources, self._told, config.job.overlap_s)
         self._change = reload, timing
         stack.callback(timing.stop)
         timing.start()
+
+    def _awaited(self, then: Config, streams: Collection[str]) -> set[str] | None:
+        """The live sources that windows of these streams wait for. None: the rosters are not known yet. `then`: the
+        configuration to be taken, for streams that this job does not read yet."""
+        rosters = {roster.stream: roster for roster in self._ruler.rosters()}
+        if any(stream in self._start.roster and stream not in rosters for stream in streams):
+            return None
+        found: set[str] = set()
+        for stream in streams:
+            if stream in rosters:
+                members = members_now(rosters[stream]).items()
+                found.update(source for source, member in members if not excluded(member))
+            else:
+                found.update(then.named_sources(stream))
+        return found - then.kinds.keys()
 
     @property
     def works(self) -> bool:
@@ -481,6 +493,6 @@ class _Job:
         active = self._query.active
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
         if self._change is not None and (waits := self._change[1].waits):
-            detail["changes when sources cover the new text"] = ", ".join(waits)
+            detail |= {f"changes when sources cover the new text: {name}": why for name, why in waits.items()}
         detail |= {f"quarantined {query}": why for query, why in sorted(self._quarantined.items())}
         return Health(active and reach.ok, detail)
