@@ -66,20 +66,24 @@ class SourceNodes:
         self._dropped = 0
         self._low = INT64_MIN
 
-    def start(self, *, touched: bool = False) -> None:
+    def start(self, *, touched: bool = False, taken_over: Collection[str] = ()) -> None:
         """Compile or load the kernel and allocate the tables. `touched`: the system allocates their memory now, for
-        sources that do not wait; otherwise it does so bit by bit as packets come."""
+        sources that do not wait; otherwise it does so bit by bit as packets come. `taken_over`: nodes that get no
+        table, because `take_over` follows and brings theirs."""
         send_late = [node.name in self._send_late for node in self._nodes]
         reductions, sent = kernel_reductions(self._nodes, send_late)
         self._kernel, self._literals = kernel(reductions, self._build, sent, self._config.order)
         for node, late in zip(self._nodes, send_late, strict=True):
+            if node.name in taken_over:
+                continue
             memory = NodeMemory(node.reduction, self._config, self._link_code(node), self._rank, late)
             if touched:
                 memory.touch()
             self._members[node.name] = SourceNode(node, memory)
         for key, closing in watched(self._nodes).items():
             self._watchers[key] = Watcher(closing, self._config)
-        self._lay_out()
+        if not taken_over:
+            self._lay_out()
 
     def _lay_out(self) -> None:
         shared = (self._progress, self._skipped, self._secrets, self._schedule, self._literals)
@@ -178,7 +182,8 @@ class SourceNodes:
         nodes and keep table, hash and promises. `before` must not be used any more."""
         self._secrets, self._progress, self._skipped = before._secrets, before._progress, before._skipped
         self._received, self._dropped, self._low = before._received, before._dropped, before._low
-        self._members |= {name: member for name, member in before._members.items() if name in self._members}
+        members = self._members | before._members
+        self._members = {node.name: members[node.name] for node in self._nodes}  # in the order of the kernel
         self._watchers |= {key: watcher for key, watcher in before._watchers.items() if key in self._watchers}
         self._lay_out()
 

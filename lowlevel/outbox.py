@@ -56,7 +56,7 @@ def _always(size: int) -> bool:
 
 
 class Outbox:
-    """`start_ns`: the time from which the epoch covers its source (None: finite sources). The epoch's `counters` go
+    """`start_ns`: the time from which it covers its source (None: finite sources). The epoch's `counters` go
     with each punctuation."""
 
     def __init__(
@@ -87,6 +87,10 @@ class Outbox:
         """The time up to which all granules have been promised."""
         promised_ns = self._start_ns if self._promised_ns is None else self._promised_ns
         return INT64_MIN if promised_ns is None else promised_ns
+
+    def resume(self, start_ns: int | None) -> None:
+        """After `stop`: go on, and cover the source from this time on."""
+        self._start_ns = start_ns
 
     def take(self, output: NodeOutput, ending: Ending = Ending.NONE) -> Iterator[Outgoing]:
         """The records of an output. `ending` goes with its progress and says that nothing follows."""

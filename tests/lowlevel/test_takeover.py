@@ -39,9 +39,9 @@ def blocks() -> list[FrameBlock]:
     return found
 
 
-def started(nodes: Sequence[Node], flush: Flush) -> SourceNodes:
+def started(nodes: Sequence[Node], flush: Flush, taken_over: Sequence[str] = ()) -> SourceNodes:
     made = SourceNodes(nodes, stream="Main", config=LowLevelConfig(slots=4, flush=flush))
-    made.start()
+    made.start(taken_over=taken_over)
     return made
 
 
@@ -65,7 +65,7 @@ def test_others_take_over(flush: Flush) -> None:
     alone = started([STAYS], flush)
     expected = [output for item in all_blocks for output in alone.take(item)] + list(alone.finish())
     for cut in (0, 3, 7):
-        before, after = started([GOES, STAYS], flush), started([STAYS, COMES], flush)
+        before, after = started([GOES, STAYS], flush), started([COMES, STAYS], flush, ["stays"])
         outputs = [output for item in all_blocks[:cut] for output in before.take(item)]
         outputs += before.let_go(["goes"])
         after.take_over(before)

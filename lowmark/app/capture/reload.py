@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
+from math import inf
 from multiprocessing import get_context
 
 from lowlevel.closed_connections import kernel_reductions
@@ -36,6 +37,7 @@ __all__ = ["CaptureReload", "check_stages", "ensure_topics_of"]
 
 _LOG = logging.getLogger("lowmark.capture")
 _LOOK_S = 0.2
+_AGAIN_S = 30.0
 
 
 def ensure_topics_of(config: Config, plans: Sequence[QueryPlan]) -> None:
@@ -60,6 +62,8 @@ class CaptureReload:
         self._emitter = emitter
         self._plans = tuple(plans)
         self._overlap = Overlap(now_s)
+        self._now_s = now_s
+        self._again_s = -inf  # before, no overlap is ended: the last attempt failed
         self._threads = threads
         self._asked = threading.Event()
         self._worker: threading.Thread | None = None
@@ -74,7 +78,7 @@ class CaptureReload:
         if self._asked.is_set():
             self._asked.clear()
             self._begin(self._take)
-        elif self._overlap.is_over:
+        elif self._overlap.is_over and self._now_s() >= self._again_s:
             self._begin(self._end_overlap)
 
     def _begin(self, change: Callable[[], None]) -> None:
@@ -86,6 +90,7 @@ class CaptureReload:
             change()
         except Exception:  # a defect must not end a capture that works
             _LOG.exception("the configuration could not be applied")
+            self._again_s = self._now_s() + _AGAIN_S
 
     def _take(self) -> None:
         try:
@@ -146,7 +151,8 @@ class CaptureReload:
                 for thread in self._threads)}  # fmt: skip
         for name in sorted(read):
             old, new = (work_of(config, of, name) for of in (self._plans, plans))
-            _check(name, old, new, file=config.sources[name].file is not None)
+            served = work_of(config, [*self._plans, *self._overlap.plans], name)
+            _check(name, served, new, file=config.sources[name].file is not None)
             if config.sources[name].kernel_filter and _kept(old) != _kept(new):
                 raise ConfigError(
                     f"source {name}: its filter in the kernel would change; restart the capture to apply it"

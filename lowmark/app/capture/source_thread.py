@@ -105,10 +105,11 @@ class SourceThread(threading.Thread):
         return Outbox(item.node, origin, item.stage.buckets, start_ns=start_ns, room=room)
 
     def prepare(self, work: Sequence[Work]) -> Successor:
-        """Loads the kernel and allocates the tables for new work while this one goes on. Callable from any thread."""
+        """Loads the kernel and allocates the tables for new work while this one goes on. Callable from any thread. The
+        next switch must be to the result."""
         found = {item.alias: item for item in work}
         nodes = self._nodes_of(found)
-        nodes.start(touched=True)
+        nodes.start(touched=True, taken_over=self.work.keys())
         return Successor(found, nodes)
 
     def switch_to(self, successor: Successor) -> None:
@@ -156,6 +157,7 @@ class SourceThread(threading.Thread):
                 outboxes[alias] = back = self._ended.pop(alias)
                 missed = Flaw(Reason.NOT_COVERED, back.covered_to_ns, INT64_MIN if start_ns is None else start_ns - 1)
                 to.nodes.taint(alias, missed)
+                back.resume(start_ns)
             else:
                 outboxes[alias] = self._outbox(item, start_ns)
         # Replaced whole, never changed in place: metrics read them from another thread.
