@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 import lowmark.app.job.roster as roster_module
 from lowmark.app.cli import app
+from lowmark.app.config.file import load_config
 from lowmark.app.job.names import job_name, may_run
-from lowmark.app.job.roster import listing
+from lowmark.app.job.roster import awaited, listing
 from lowmark.app.kafka import source_registry
 from lowmark.app.progress.board import ProgressBoard
 from lowmark.query.compile import compile_query
@@ -103,3 +104,19 @@ def test_a_broker_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch, tm
     done = CliRunner().invoke(app, ["sources", "-c", str(path)])
     assert isinstance(done.exception, KafkaUnavailable)
     assert len(asked) == 1
+
+
+def test_a_change_waits_for_live_sources_that_are_neither_excluded_nor_have_left(tmp_path: Path) -> None:
+    path = tmp_path / "lowmark.toml"
+    path.write_text(
+        '[kafka]\nbootstrap = "127.0.0.1:1"\n[streams.Main]\n[streams.Other]\nroster = ["o*", "other"]\n'
+        '[sources.file]\nstream = "Main"\nfile = "x.pcap"\n[queries.q]\nsql = "SELECT ts FROM Main"\n'
+    )
+    then = load_config(path)
+    main = roster(
+        ListedSource("here"), ListedSource("gone", left=5), ListedSource("out", excluded=((3, FOREVER),)),
+        ListedSource("back", excluded=((3, 9),)), ListedSource("file"),
+    )  # fmt: skip
+    assert awaited(["Main"], [main], ["Main"], then) == {"here", "back"}
+    assert awaited(["Main"], [], ["Main"], then) is None, "the job has not read its roster yet"
+    assert awaited(["Main", "Other"], [main], ["Main"], then) == {"here", "back", "other"}

@@ -12,7 +12,7 @@ from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.job.check import foresee_job
-from lowmark.app.job.roster import excluded, members_now
+from lowmark.app.job.roster import members_now
 from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.source_requests import ask
 from lowmark.app.kafka import epochs
@@ -102,7 +102,7 @@ def test_sources_join_leave_are_excluded_and_return_while_the_job_is_killed(brok
         hosts.pane("capture-7", hosts.next - 1)
 
         def back() -> bool:
-            return not excluded(members_now(hosts.roster())["capture-7"])
+            return not members_now(hosts.roster())["capture-7"].is_excluded
 
         hosts.send_until(back, "left", "third", "capture-7")
         hosts.send("left", "third", "capture-7", panes=4)

@@ -40,7 +40,7 @@ from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
 from lowmark.app.job.names import job_name
 from lowmark.app.job.reload import Reload, ReloadRequests, refused
 from lowmark.app.job.retirements import retire
-from lowmark.app.job.roster import excluded, members_now
+from lowmark.app.job.roster import awaited
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.spark_side import JobSpark, KeptSpark
@@ -302,26 +302,14 @@ class _Job:
                 return
             self._change[1].stop()
         queries = [each for each in changed(self._plans, reload.plans) if each.name not in self._quarantined]
-        sources = partial(self._awaited, reload.config)
+
+        def sources(streams: Collection[str]) -> set[str] | None:
+            return awaited(streams, self._ruler.rosters(), self._start.roster, reload.config)
+
         timing = ChangeTiming(config.kafka, config.prefix, queries, sources, self._told, config.job.overlap_s)
         self._change = reload, timing
         stack.callback(timing.stop)
         timing.start()
-
-    def _awaited(self, then: Config, streams: Collection[str]) -> set[str] | None:
-        """The live sources that windows of these streams wait for. None: the rosters are not known yet. `then`: the
-        configuration to be taken, for streams that this job does not read yet."""
-        rosters = {roster.stream: roster for roster in self._ruler.rosters()}
-        if any(stream in self._start.roster and stream not in rosters for stream in streams):
-            return None
-        found: set[str] = set()
-        for stream in streams:
-            if stream in rosters:
-                members = members_now(rosters[stream]).items()
-                found.update(source for source, member in members if not excluded(member))
-            else:
-                found.update(then.named_sources(stream))
-        return found - then.kinds.keys()
 
     @property
     def works(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from confluent_kafka import TopicPartition
 
@@ -14,7 +14,7 @@ from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.rosters import ListedSource, RosterInForce
 from lowmark.wire.rows.values import FOREVER
 
-__all__ = ["excluded", "listed_and_excluded", "listing", "members_now", "rosters_in_force"]
+__all__ = ["awaited", "listed_and_excluded", "listing", "members_now", "rosters_in_force"]
 
 Listed = Callable[[str, str], bool | None]
 """Whether a job lists a source of a stream; None: not known."""
@@ -42,16 +42,29 @@ def members_now(roster: RosterInForce) -> dict[str, ListedSource]:
     return {member.source: member for member in roster.members if member.left == FOREVER}
 
 
-def excluded(member: ListedSource) -> bool:
-    """Whether no window waits for it until it returns."""
-    return bool(member.excluded) and member.excluded[-1][1] == FOREVER
+def awaited(
+    streams: Collection[str], rosters: Iterable[RosterInForce], ruled: Collection[str], then: Config
+) -> set[str] | None:  # fmt: skip
+    """The live sources that windows of these streams wait for. `rosters`: those in force of the streams that the job
+    has `ruled` until now, as far as they are known; None: one of them is not. `then`: says of other streams which
+    sources they have."""
+    known = {roster.stream: roster for roster in rosters}
+    found: set[str] = set()
+    for stream in streams:
+        if stream in known:
+            found.update(name for name, member in members_now(known[stream]).items() if not member.is_excluded)
+        elif stream in ruled:
+            return None
+        else:
+            found.update(then.named_sources(stream))
+    return found - then.kinds.keys()
 
 
 def listed_and_excluded(config: Config) -> tuple[Listed, frozenset[tuple[str, str]]]:
     """Whom jobs list now, and (stream, source) of whom they have excluded."""
     rosters = rosters_in_force(config)
     found = ((roster.stream, members_now(roster)) for roster in rosters)
-    out = ((stream, name) for stream, members in found for name, member in members.items() if excluded(member))
+    out = ((stream, name) for stream, members in found for name, member in members.items() if member.is_excluded)
     return listing(rosters), frozenset(out)
 
 

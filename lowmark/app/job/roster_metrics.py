@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lowmark.app.job.roster import excluded, members_now
+from lowmark.app.job.roster import members_now
 from lowmark.wire.records.rosters import RosterInForce
 
 __all__ = ["RosterMetrics"]
@@ -40,7 +40,7 @@ class RosterMetrics(Collector):
         for roster in self._rosters():
             version.add_metric((roster.stream,), roster.version)
             for source, member in members_now(roster).items():
-                out.add_metric((roster.stream, source), int(excluded(member)))
+                out.add_metric((roster.stream, source), int(member.is_excluded))
         for stage, count in self._open_panes().items():
             panes.add_metric((stage,), count)
         yield from (out, version, panes)

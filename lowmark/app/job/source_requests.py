@@ -9,7 +9,7 @@ from highlevel.rosters.ruling import shown
 from lowlevel.source_registration import SourcesLog
 from lowmark.app.config.file import Config
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.job.roster import excluded, members_now, rosters_in_force
+from lowmark.app.job.roster import members_now, rosters_in_force
 from lowmark.app.kafka.source_registry import seen_sources
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import SourceKind
@@ -81,11 +81,11 @@ def _told(roster: RosterInForce, source: str, action: Action) -> str:
     if member is None:
         left = max((each.left for each in roster.members if each.source == source), default=NEVER)
         done = f"{source} leaves {where} at {shown(left)}"
-    elif excluded(member):
+    elif member.is_excluded:
         done = f"{source} is excluded from {where}: no window waits for it"
     else:
         done = f"{source} is listed in {where} from {shown(member.joined)} on, and windows wait for it"
-    listed, out = member is not None, member is not None and excluded(member)
+    listed, out = member is not None, member is not None and member.is_excluded
     wanted = {Action.ADD: listed, Action.RETIRE: not listed, Action.EXCLUDE: out, Action.RETURN: listed and not out}
     if not wanted[action]:
         raise EnvironmentNotReady(

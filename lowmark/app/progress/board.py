@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from highlevel.progress.promises.reach import Reach
 from lowmark.app.job.names import may_run
-from lowmark.app.job.roster import excluded, members_now
+from lowmark.app.job.roster import members_now
 from lowmark.app.progress.completions_seen import CompletionsSeen
 from lowmark.app.progress.open_windows import OpenWindows, sliding_by_tuple
 from lowmark.app.progress.promises_seen import PromisesSeen
@@ -160,7 +160,7 @@ class _Query:
         present = members_now(roster)
         there = {name for name, member in present.items() if member.joined <= now_ns or not now_ns}
         leaving = {member.source for member in roster.members if now_ns < member.left < FOREVER}
-        counted = {name for name in there if not excluded(present[name])}
+        counted = {name for name in there if not present[name].is_excluded}
         return tuple(sorted((counted or there) | leaving))
 
     def _beside(self) -> Iterator[SourceProgress]:
@@ -170,7 +170,7 @@ class _Query:
             if roster is None:
                 continue
             present = members_now(roster)
-            yield from (SourceProgress(name, "excluded") for name in sorted(present) if excluded(present[name]))
+            yield from (SourceProgress(name, "excluded") for name in sorted(present) if present[name].is_excluded)
             for source in sorted(set(self._rosters.get(stream, ())) - present.keys()):
                 yield SourceProgress(source, "unlisted")
 
