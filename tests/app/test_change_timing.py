@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,10 +16,16 @@ from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
 from lowmark.wire.kafka.settings import KafkaSettings
+from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import encode
 from lowmark.wire.records.partials import Origin
 from lowmark.wire.records.punctuations import Bound, Ending, LaneLedger, Promise, Punctuation
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER
+from tests.world.clients import Broker
+from tests.world.clock import Clock
+from tests.world.log import Entry
+from tests.world.network import Network, Process
 
 TUMBLING = "SELECT srcIP, count(*) [RANGE TUMBLING {}] FROM Main GROUP BY srcIP"
 
@@ -106,6 +113,7 @@ def test_it_waits_for_the_sources_of_the_moment_and_says_which(caplog: pytest.Lo
     told, clock = ToldTimes(), [0.0]
     sources: set[str] | None = None
     timing = ChangeTiming(KAFKA, "", [ONE], lambda streams: sources, told, 5, lambda: clock[0])
+    timing._read_up.add("new")
     told.reported([Told("a", 0, {"q": 100})])
     assert not timing.due, "the job has begun just now, and has not read which sources there are"
     sources = {"left", "right"}
@@ -126,6 +134,7 @@ def test_it_waits_for_the_sources_of_the_moment_and_says_which(caplog: pytest.Lo
 def test_another_thread_may_ask_while_sources_come() -> None:
     sources = [f"s{number}" for number in range(5000)]
     timing = ChangeTiming(KAFKA, "", [ONE], lambda streams: sources[:3], ToldTimes(), 5)
+    timing._read_up.add("new")
 
     def read() -> None:
         for source in sources:
@@ -141,3 +150,45 @@ def test_another_thread_may_ask_while_sources_come() -> None:
     finally:
         sys.setswitchinterval(before)
         reading.join()
+
+
+class Looks:
+    """Tells a thread to stop after so many looks; before each one `asked` is called."""
+
+    def __init__(self, left: int, asked: Callable[[], None]) -> None:
+        self._left = left
+        self._asked = asked
+
+    def is_set(self) -> bool:
+        self._asked()
+        self._left -= 1
+        return self._left < 0
+
+
+def test_what_a_stage_has_covered_once_counts_only_when_all_of_it_has_been_read() -> None:
+    """A text that comes back has a topic with a past, in which its sources covered it, and then stopped."""
+    clock, told = Clock(), ToldTimes()
+    broker = Broker(clock, Network(lambda count: None, clock.pass_by, lambda text: None))
+    topic = Topic(TopicKind.PARTIALS, "new").name
+    broker.log.make(topic, 1)
+    told.reported([Told("a", 0, {"q": 100})])
+    timing = ChangeTiming(KAFKA, "", [ONE], lambda streams: {"left"}, told, 5)
+    due: list[bool] = []
+
+    def append(*records: Punctuation) -> None:
+        partition = broker.log[topic, 0]
+        for wire in map(encode, records):
+            partition.append(Entry(partition.high, clock.now_ns, wire.key, wire.value, tuple(wire.headers)))
+
+    def looks(left: int) -> list[bool]:
+        with broker.in_force(), broker.network.running(Process("job")):
+            timing._run(Looks(left, lambda: due.append(timing.due)))  # type: ignore[arg-type]  # asked alike
+        found, due[:] = [*due], []
+        return found
+
+    append(*[covering("left", 0)] * 1200, covering("left", 0, Ending.STOP))
+    assert not any(looks(5))
+    append(covering("left", 90))
+    assert looks(5)[-1]
+    append(*[covering("left", 90)] * 600, covering("left", 90, Ending.STOP))
+    assert not any(looks(5)), "it reads all of it again after a failure"

@@ -86,7 +86,7 @@ class Changed:
         if told is None:
             return "the former text has told no window since the job began"
         if covered is None:
-            return "its sources are not known yet"
+            return "it is not known yet what its sources cover"
         if absent := sorted(source for source, since in covered.items() if since is None):
             return f"not yet: {', '.join(absent)}"
         first = self.window.start(self.window.first_after(told)) if told < FOREVER else FOREVER
@@ -132,6 +132,7 @@ class ChangeTiming:
         self._now_s = now_s
         self._until_s = now_s() + limit_s
         self._covered: dict[str, dict[str, tuple[int, int | None]]] = {stage: {} for stage in self._topics.values()}
+        self._read_up: set[str] = set()  # the stages of which all has been read that was there
 
     def start(self) -> None:
         if names := ", ".join(each.name for each in self._queries):
@@ -166,21 +167,28 @@ class ChangeTiming:
 
     def _covers(self, query: Changed) -> Covered | None:
         sources, known = self._sources(query.streams), self._covered[query.stage]
-        return None if sources is None else {source: known.get(source, _NOTHING)[1] for source in sources}
+        if sources is None or query.stage not in self._read_up:
+            return None
+        return {source: known.get(source, _NOTHING)[1] for source in sources}
 
     def _run(self, stopping: threading.Event) -> None:
-        """Punctuations go to each partition of a topic: one is read."""
-        reader = consumer(self._kafka, f"lowmark-changes-{uuid.uuid4()}")
+        """Punctuations go to each partition of a topic: one is read, from its beginning. A text that comes back has a
+        past there."""
+        reader = consumer(self._kafka, f"lowmark-changes-{uuid.uuid4()}", tell_ends=True)
         try:
             reader.assign([TopicPartition(topic, 0, 0) for topic in self._topics])
             while not stopping.is_set():
                 self._read(reader)
         finally:
+            self._read_up.clear()
             reader.close()
 
     def _read(self, reader: Consumer) -> None:
         for message in reader.consume(500, _LOOK_EVERY_S):
             if message.error() is not None:
+                if message.error().code() == KafkaError._PARTITION_EOF:
+                    self._read_up.add(self._topics[message.topic()])
+                    continue
                 if message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue  # the first capture that takes the new text makes it
                 raise translate(message.error(), self._kafka)
