@@ -44,7 +44,7 @@ def receive(record: Punctuation, lane: Lane, ledger: Ledger, roster: Roster) -> 
     if granule is not None:
         news += _settle_suspicion(lane, ledger, after, record.ledger, roster)
     lane.promised = after
-    lane.stopped |= record.ending is Ending.STOP
+    lane.stopped = record.ending is Ending.STOP  # work that a capture has removed may come back
     if about_values(record.promise):
         lane.values.take(in_panes(record.promise, ledger.node.reduction.pane))
     elif ledger.returns:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from highlevel.progress.records import Arrival, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
+from lowmark.wire.records.punctuations import Account
 from lowmark.wire.records.registration import SourceKind
+from lowmark.wire.records.verdicts import Amendment, Reason, WindowSpan
 from tests.progress.harness import (
     FINGERPRINT,
     Item,
@@ -121,3 +123,18 @@ def test_a_source_that_is_forgotten_has_not_ended() -> None:
     for position, record in enumerate(records):
         bucket.take(record, Arrival(position, SourceKind.LIVE, 10**12 + position))
     assert dict(bucket.progress().heard) == {"stays": 10**12 + 4, "guest": 10**12 + 5}
+
+
+def test_a_source_whose_stage_came_back_after_its_stop_is_not_forgotten_when_it_leaves() -> None:
+    """Its late tuples amend windows, as those of any source that may still send."""
+    stays, guest = (Sender(name, kind=SourceKind.LIVE, start_ns=0) for name in ("stays", "guest"))
+    stays.promised = guest.promised = FIRST
+    records: list[Record] = [
+        guest.stop(FIRST + 1), guest.promise(FIRST + 2), change(1, FIRST + 3, "stays"), guest.promise(FIRST + 6),
+        stays.promise(FIRST + 6), guest.promise(FIRST + 7, Account(FIRST + 2, 0, 0, late=5)), stays.promise(FIRST + 7),
+    ]  # fmt: skip
+    outcomes = run(live(records), PLANS, Roster.of({"Main": ("stays", "guest")}), cuts=[3, 5])
+    amended = [output for output in outputs(outcomes) if isinstance(output, Amendment)]
+    assert [(each.windows, each.reasons) for each in amended] == [
+        (WindowSpan(FIRST + 2, FIRST + 3), frozenset({Reason.LATE}))
+    ]
