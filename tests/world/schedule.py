@@ -9,7 +9,7 @@ from random import Random
 
 from tests.world.network import How
 
-__all__ = ["Event", "Kind", "Schedule", "schedule"]
+__all__ = ["Event", "Kind", "Schedule", "schedule", "with_changes"]
 
 
 class Kind(StrEnum):
@@ -34,6 +34,7 @@ class Kind(StrEnum):
     EXCLUDE = "a person excludes a source"
     RETURN = "a person returns a source"
     SLOW = "every record takes long to write"
+    CHANGE_TEXT = "the query gets its other text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,14 @@ def schedule(seed: int) -> Schedule:
     chosen = [fault for theme in random.sample(_THEMES, random.choice((1, 1, 2, 3))) for fault in theme]
     often = random.choice((0.1, 0.2, 0.3))
     return tuple(_event(random, chosen if random.random() < often else _USUAL) for _ in range(_EVENTS))
+
+
+def with_changes(seed: int) -> Schedule:
+    """The same, and the text of the query changes once or more."""
+    random, events = Random(~seed), list(schedule(seed))
+    for _ in range(random.choice((1, 1, 2, 3))):
+        events.insert(random.randrange(len(events)), Event(Kind.CHANGE_TEXT, random.randrange(1 << 30)))
+    return tuple(events)
 
 
 def _event(random: Random, kinds: Sequence[tuple[Kind, int]]) -> Event:

@@ -34,7 +34,7 @@ from tests.world.disk import Disk
 from tests.world.job import JobLife, wired
 from tests.world.network import Interruption, Killed, Network, Process
 from tests.world.oracle import check, is_listed, listed_runs
-from tests.world.schedule import Event, Kind, Schedule, schedule
+from tests.world.schedule import Event, Kind, Schedule, schedule, with_changes
 
 __all__ = ["Outcome", "World", "run"]
 
@@ -56,6 +56,9 @@ _QUERIES = {
 }
 """The rows of the last go through an exchange."""
 
+_TEXTS = ("GROUP BY", "WHERE len > 0 GROUP BY")
+"""The two texts of a query that changes: they mean the same, and read different stages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -65,14 +68,16 @@ class Outcome:
 
 
 @functools.cache
-def _configured(queries: tuple[str, ...], names: tuple[str, ...]) -> tuple[Config, tuple[QueryPlan, ...]]:
+def _configured(
+    queries: tuple[str, ...], names: tuple[str, ...], text: str
+) -> tuple[Config, tuple[QueryPlan, ...]]:  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lowmark.toml"
         path.write_text(
             '[kafka]\nbootstrap = "world:1"\n'
             f"[job]\nbuckets = {_BUCKETS}\nshuffle_partitions = 2\n[streams.{_STREAM}]\n"
             + "".join(f'[sources.{name}]\nstream = "{_STREAM}"\ninterface = "{name}"\n' for name in names)
-            + "".join(f'[queries.{query}]\nsql = "{_QUERIES[query]}"\n' for query in queries)
+            + "".join(f'[queries.{query}]\nsql = "{_QUERIES[query].replace(_TEXTS[0], text)}"\n' for query in queries)
         )
         config = load_config(path)
         return config, plan_queries(config)
@@ -83,8 +88,9 @@ def _name(random: Random) -> uuid.UUID:
 
 
 class World:
-    def __init__(self, seed: int, root: Path, queries: tuple[str, ...] = ()) -> None:
-        """`queries`: those that run; none: the seed chooses one."""
+    def __init__(self, seed: int, root: Path, queries: tuple[str, ...] = (), changes: bool = False) -> None:
+        """`queries`: those that run; none: the seed chooses one. `changes`: their text may change, and captures serve
+        the stages of both texts."""
         random = Random(seed)
         self.story: list[str] = []
         self.wrong: list[str] = []
@@ -98,7 +104,12 @@ class World:
         chosen = random.choice(sorted(_QUERIES))
         self._queries = queries or (chosen,)
         self._names = _NAMES[: random.choice((1, 2, 2, 2))]
+        self._text, self._changed = 0, False  # … since a job has run last
+        self._back = False  # whether a text has come back
         self._configure()
+        self._every = self.plans
+        if changes:
+            self._every = (*self.plans, *_configured(self._queries, self._names, _TEXTS[1])[1])
         self._make_topics()
         late = random.choice((0.0, 0.0, 0.0, 0.03))
         self.losses = late > 0
@@ -119,7 +130,7 @@ class World:
 
     def _add_host(self) -> CaptureHost:
         rank, random = len(self.hosts), self._random
-        stages = list({plan.stage.fingerprint: plan.stage for plan in self.plans}.values())
+        stages = list({plan.stage.fingerprint: plan.stage for plan in self._every}.values())
         packets = traffic(Random(random.randrange(1 << 30)), self.clock.now_ns + SECOND // 2, _SECONDS, self._late)
         host = CaptureHost(
             self.broker, stages, _STREAM, _NAMES[rank], rank, packets, Random(random.randrange(1 << 30)),
@@ -129,14 +140,14 @@ class World:
         return host
 
     def _configure(self) -> None:
-        config, self.plans = _configured(self._queries, self._names)
+        config, self.plans = _configured(self._queries, self._names, _TEXTS[self._text])
         self.config = replace(config, path=self._root / "lowmark.toml")
 
     def _make_topics(self) -> None:
         log = self.broker.log
         log.make(SOURCES, 1)
         log.make(Topic(TopicKind.DEAD, None).name, 1)
-        for plan in self.plans:
+        for plan in self._every:
             log.make(Topic(TopicKind.PARTIALS, plan.stage.fingerprint).name, _BUCKETS)
             log.make(Topic(TopicKind.RESULTS, plan.name).name, _BUCKETS)
             log.make(Topic(TopicKind.LATE, plan.name).name, _BUCKETS)
@@ -283,8 +294,19 @@ class World:
                 self.losses = True
             case Kind.RETURN:
                 self._ask(Action.RETURN, host.name)
+            case Kind.CHANGE_TEXT:
+                self._change_text()
+                if self._job is not None:
+                    self._job.kill()
             case Kind.SLOW:
                 self.network.slow_s = 4.0 if self._part_bytes < 1000 else 0.1
+
+    def _change_text(self) -> None:
+        """The job is started anew with it. A text that comes back begins in the middle of its stage."""
+        self._text, self._changed = 1 - self._text, not self._changed
+        self.losses |= self._back
+        self._back = True
+        self._configure()
 
     def _source_joins(self) -> None:
         """The job is started anew with the configuration that lists it."""
@@ -363,8 +385,13 @@ class World:
 
     def _look_at(self, life: JobLife) -> None:
         """Judge how it has ended, and do what a person would do."""
+        if life.running:
+            self._changed = False
         if life.refused is not None:
             self._tell(f"{life.process} is refused: {life.refused}")
+            if self._changed and "must be run once more" in str(life.refused):
+                self._change_text()
+                return
             if not self._may_refuse:
                 self.wrong.append(f"{life.process} was refused without a reason: {life.refused}")
             self._anew = True
@@ -379,7 +406,7 @@ class World:
                 life.kill()
 
     def _truncate(self, keep: int) -> None:
-        for plan in self.plans:
+        for plan in self._every:
             for partition in self.broker.log.topics[Topic(TopicKind.PARTIALS, plan.stage.fingerprint).name]:
                 if partition.high - keep > partition.low:
                     partition.truncate(partition.high - keep)
@@ -392,13 +419,14 @@ class World:
             self.broker.late.popleft()()
 
 
-def run(seed: int, events: Schedule | None = None) -> Outcome:
-    """The world of a seed, with its schedule or another one."""
+def run(seed: int, events: Schedule | None = None, changes: bool = False) -> Outcome:
+    """The world of a seed, with its schedule or another one. `changes`: the query's text may change."""
     root = Path(tempfile.mkdtemp(prefix="lowmark-world-", dir="/dev/shm"))
     try:
-        world = World(seed, root)
+        world = World(seed, root, changes=changes)
+        usual = with_changes if changes else schedule
         with world.in_force():
-            world.happen(schedule(seed) if events is None else events)
+            world.happen(usual(seed) if events is None else events)
             if not world.wrong:
                 world.settle()
             if not world.wrong:

@@ -15,7 +15,9 @@ import pytest
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.lanes import Lanes
 from highlevel.rosters.roster import Member
+from highlevel.spark.checkpoint import start_conditions
 from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder
+from highlevel.spark.checkpoint.query_changes import applied
 from highlevel.spark.checkpoint.start_conditions import StartState, carried_on
 from highlevel.spark.sink import bucket_sink
 from highlevel.spark.sink.results_history import History
@@ -40,6 +42,22 @@ def test_nothing_is_wrong(first: int) -> None:
     """`python -m tests.world SEED` shows a seed that fails, step by step."""
     wrong = {seed: found for seed in range(first, first + _AT_A_TIME) if (found := run(seed).wrong)}
     assert not wrong
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_when_the_text_of_a_query_changes() -> None:
+    """`python -m tests.world SEED --changes` shows a seed that fails."""
+    wrong = {seed: found for seed in range(_AT_A_TIME) if (found := run(seed, changes=True).wrong)}
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_a_changed_query_that_forgets_what_it_has_told_is_found() -> None:
+    def careless(*given: object) -> Checkpoint:
+        return replace(applied(*given), suppressed={})  # type: ignore[arg-type]  # passed on
+
+    with mock.patch.object(start_conditions, "applied", careless):
+        assert any(run(seed, changes=True).wrong for seed in range(25))
 
 
 def test_a_first_batch_is_not_written_again_when_kafka_has_forgotten_it_and_a_crash_its_commit() -> None:
