@@ -153,11 +153,16 @@ def _commands_of(group: typer.core.TyperGroup, below: str) -> Iterator[str]:
         rows = [record for item in command.params if (record := item.get_help_record(context))]
         yield _table(
             ("option", "meaning"),
-            [(f"`{option.removesuffix(' <str>')}`", text) for option, text in rows if option != "-h, --help"],
+            [(f"`{_without_type(option)}`", text) for option, text in rows if option != "-h, --help"],
         )
         yield ""
         if isinstance(command, typer.core.TyperGroup):
             yield from _commands_of(command, name)
+
+
+def _without_type(shown: str) -> str:
+    """Python's type behind the name of an argument says nothing about the command."""
+    return shown if shown.startswith("-") else shown.partition(" <")[0]
 
 
 def _names() -> str:

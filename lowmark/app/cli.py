@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, ParamSpec
 
 import typer
 
@@ -23,6 +23,7 @@ from lowmark.app.commands.checkpoint import checkpoint
 from lowmark.app.commands.demo import demo
 from lowmark.app.commands.explain import explain
 from lowmark.app.commands.fetch import fetch
+from lowmark.app.commands.group import CommandGroup
 from lowmark.app.commands.pack import pack
 from lowmark.app.commands.query import query
 from lowmark.app.commands.run import run
@@ -37,18 +38,8 @@ from lowmark.app.exit_codes import failure_of
 __all__ = ["main"]
 
 
-class _Commands(typer.core.TyperGroup):
-    def invoke(self, ctx: Any) -> Any:
-        """Removes the words about Python with which typer begins its message about a bad option value."""
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
-            raise
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=CommandGroup,
     name="lowmark",
     help="Exact, continuous answers about network traffic, with windows that say when they are complete.",
     epilog="Begin with: lowmark demo    or: lowmark query -r capture.pcap "

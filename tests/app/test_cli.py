@@ -113,6 +113,20 @@ def test_help_lists_the_commands_and_how_to_begin(lowmark: Command) -> None:
     assert "Begin with" in run.out
 
 
+@pytest.mark.parametrize("words", [[], ["sources"], ["checkpoint"]])
+def test_what_a_command_does_is_not_cut_off(lowmark: Command, words: list[str]) -> None:
+    run = lowmark(*words, "--help")
+    assert run.code == 0
+    assert "..." not in run.out.partition("\nCommands:")[2]
+
+
+def test_usage_writes_each_bracket_once(lowmark: Command) -> None:
+    for name in commands():
+        usage = lowmark(name, "--help").out.partition("\n\n")[0]
+        assert "[[" not in usage
+        assert "]...]" not in usage
+
+
 @pytest.mark.parametrize("name", commands())
 def test_every_command_has_its_help_with_an_example(lowmark: Command, name: str) -> None:
     run = lowmark(name, "-h")

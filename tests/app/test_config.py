@@ -135,7 +135,7 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
         (LEAST + '[streams.S]\nroster = ["a"]\n[streams.s]\nroster = ["a"]', "differ only in case"),
         (
             LEAST + '[sources.a]\nstream = "S"\nfile = "f"',
-            "sources.a.stream: there is no stream 'S' (none is declared)",
+            "sources.a.stream: there is no stream 'S'. The file declares no stream",
         ),
         (
             LEAST + '[streams.S]\n[sources.a]\nstream = "S"',

@@ -18,7 +18,11 @@ def check(
     config: ConfigOption = CONFIG,
     role: Annotated[
         list[Role] | None,
-        typer.Option("--for", help="Check the Kafka rights that this command needs (repeatable). Default: both."),
+        typer.Option(
+            "--for",
+            metavar="capture|run",
+            help="Check the Kafka rights that this command needs (repeatable). Default: both.",
+        ),
     ] = None,
 ) -> None:
     """Check configuration, queries, kernels, broker, rights, topics, what a job needs on this host (Java, jars, a

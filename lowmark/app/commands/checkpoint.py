@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lowmark.app.commands.group import CommandGroup
 from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 if TYPE_CHECKING:  # --help must load little
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # --help must load little
 __all__ = ["checkpoint"]
 
 checkpoint = typer.Typer(
+    cls=CommandGroup,
     name="checkpoint",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -25,7 +27,7 @@ checkpoint = typer.Typer(
 
 QueriesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[QUERY]...", help="Of the job that runs only these queries.", show_default=False),
+    typer.Argument(metavar="QUERY", help="Of the job that runs only these queries.", show_default=False),
 ]
 
 

@@ -32,7 +32,7 @@ __all__ = ["explain"]
 
 
 def explain(
-    sql: Annotated[str | None, typer.Argument(metavar="[SQL]", show_default=False, help="The query's text.")] = None,
+    sql: Annotated[str | None, typer.Argument(metavar="SQL", show_default=False, help="The query's text.")] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE.sql", help="Read the query from a file.")
     ] = None,

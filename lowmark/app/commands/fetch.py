@@ -14,7 +14,7 @@ def fetch(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]",
+            metavar="DIR",
             help="Target folder. Default: LOWMARK_JARS, else the cache that all commands use.",
             show_default=False,
         ),

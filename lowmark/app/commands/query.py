@@ -43,7 +43,7 @@ when a window is lossy.
 
 
 def query(
-    sql: Annotated[str | None, typer.Argument(metavar="[SQL]", show_default=False, help="The query's text.")] = None,
+    sql: Annotated[str | None, typer.Argument(metavar="SQL", show_default=False, help="The query's text.")] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE.sql", help="Read the query from a file.")
     ] = None,

@@ -16,7 +16,7 @@ def run(
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUERY]...",
+            metavar="QUERY",
             help="Run only these queries, as a job with its own checkpoint.",
             show_default=False,
         ),

@@ -16,7 +16,7 @@ _TEXTS = ("capture", "from", "to", "disorder")
 def scan(
     captures: Annotated[
         list[str],
-        typer.Argument(metavar="FILE…", help="Captures, folders of captures or patterns. Each gets its own report."),
+        typer.Argument(metavar="FILE", help="Captures, folders of captures or patterns. Each gets its own report."),
     ],
 ) -> None:
     """Report how far the packets of captures are out of order: by how much time, by how many places, and which

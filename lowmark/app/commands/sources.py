@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lowmark.app.commands.group import CommandGroup
 from lowmark.app.commands.options.shared import CONFIG, ConfigOption
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["sources"]
 
 sources = typer.Typer(
+    cls=CommandGroup,
     name="sources",
     invoke_without_command=True,
     rich_markup_mode=None,

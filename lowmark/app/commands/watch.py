@@ -17,7 +17,7 @@ def watch(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]",
+            metavar="QUERY",
             help="Name of the query in the configuration. Without it, --progress shows all queries.",
             show_default=False,
         ),

@@ -341,8 +341,8 @@ def _check(config: Config) -> None:
                 f"sources.{name}: a source's name has no *, ? or [, which make a pattern of it in a roster"
             )
         if source.stream not in config.streams:
-            valid = ", ".join(config.streams) or "none is declared"
-            raise ConfigError(f"sources.{name}.stream: there is no stream {source.stream!r} ({valid})")
+            valid = f"Valid here: {', '.join(config.streams)}" if config.streams else "The file declares no stream"
+            raise ConfigError(f"sources.{name}.stream: there is no stream {source.stream!r}. {valid}")
         try:
             config.disorder(name)
         except DisorderError as error:
