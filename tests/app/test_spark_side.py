@@ -51,6 +51,15 @@ def test_a_relative_checkpoint_is_beside_the_configuration(tmp_path):
     assert start(tmp_path, "checkpoint").folder == tmp_path / "checkpoint" / "lowmark"
 
 
+def test_the_configuration_of_the_current_folder_gives_spark_whole_paths(tmp_path, monkeypatch):
+    """`lowmark run` without -c: Spark's options refuse a relative path."""
+    start(tmp_path, "checkpoint")
+    monkeypatch.chdir(tmp_path)
+    made = JobStart(load_config(Path("lowmark.toml")), (), "lowmark")
+    assert made.folder == tmp_path / "checkpoint" / "lowmark"
+    assert made.place == str(made.folder)
+
+
 def test_the_master_of_spark_submit_is_not_changed(tmp_path, monkeypatch):
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
     with pytest.raises(StartRefused, match="give the master to spark-submit"):

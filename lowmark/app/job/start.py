@@ -54,11 +54,11 @@ class JobStart:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the checkpoint; None: only Spark reaches it."""
+        """The folder of the checkpoint, absolute, as Spark asks for; None: only Spark reaches it."""
         given = urlsplit(self.config.job.checkpoint)
         if scheme_of(self.config.job.checkpoint) != "file":
             return None
-        return self.config.path.parent / given.path / self.name
+        return self.config.path.parent.absolute() / given.path / self.name
 
     @property
     def place(self) -> str:
