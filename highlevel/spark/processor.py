@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -20,6 +22,7 @@ from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.preflight import Asked, admit
 from highlevel.spark.sink.bucket_sink import BucketSink, sink_of
 from highlevel.spark.sink.checksums import Checksums
+from highlevel.spark.sink.commits import Commits
 from highlevel.spark.sink.dead_letters import DeadLetters
 from highlevel.spark.sink.messages import Bundle, Report, left_behind
 from highlevel.spark.sink.outgoing import Outgoing, scratch_folder
@@ -52,6 +55,8 @@ BATCH = "lowmark.batch"
 _OF_THE_HOST = (OSError, MemoryError, StateRefused)
 """What an operator may raise that no query is to blame for."""
 
+_OF_THE_SINK = (JobStopped, KafkaProblem, KafkaSettingsError)
+
 _FLUSH_BYTES = 32 << 20
 """Bytes of values after which a bucket outputs what is final: a backlog's results need not fit into memory."""
 
@@ -63,6 +68,7 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
         """`asked`: what an executor's host must have; None: it is the driver's."""
         self._spec = spec
         self._asked = asked
+        self._commits: Commits | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         if self._asked is not None:
@@ -75,6 +81,7 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
                 if stage in stages and task_of(number, self._spec.tasks) == task.partitionId():
                     sink_of(self._spec.kafka, self._spec.place(stage, bucket), self._spec.transaction_timeout_s).warm()
         self._buckets = {number: place for place, number in self._spec.placements.items()}
+        self._commits = Commits()
         self._state: MapState = handle.getMapState("pieces", "space string, key long", "piece binary")
 
     def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: object) -> Iterator[Row]:
@@ -84,13 +91,16 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
             yield left_behind(fingerprint, bucket).row()
             return
         work = None
+        assert self._commits is not None, "initialised"
         try:
             spec = self._spec.of_batch(fingerprint, bucket, self._batch)
-            work = _BucketWork(spec, fingerprint, bucket, self._batch, self._state)
+            work = _BucketWork(spec, fingerprint, bucket, self._batch, self._state, self._commits)
             yield work.run(rows)
-        except (JobStopped, KafkaProblem, KafkaSettingsError) as error:
-            raise SinkStopped(error) from error
         except Exception as error:
+            with suppress(Exception):  # this task has failed, and the next one may use this process
+                self._commits.end()
+            if isinstance(error, _OF_THE_SINK):
+                raise SinkStopped(error) from error
             failed = () if work is None or isinstance(error, _OF_THE_HOST) else work.failed
             queries = ", ".join(failed or (plan.name for plan in self._spec.readers(fingerprint)))
             kind = QueryFailure if failed else BucketFailure
@@ -99,19 +109,27 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark ships
             ) from error
 
     def close(self) -> None:
-        pass
+        """Spark commits the state of the task's buckets after this."""
+        try:
+            if self._commits is not None:
+                self._commits.end()
+        except _OF_THE_SINK as error:
+            raise SinkStopped(error) from error
 
 
 class _BucketWork:
     """One bucket's part of a micro-batch."""
 
-    def __init__(self, spec: JobSpec, fingerprint: str, bucket: int, batch: int, pieces: MapState) -> None:
+    def __init__(
+        self, spec: JobSpec, fingerprint: str, bucket: int, batch: int, pieces: MapState, commits: Commits
+    ) -> None:  # fmt: skip
         stage = spec.stages()[fingerprint]
         self._spec = spec
         self._bucket = bucket
         self._batch = batch
         self._stage = stage
         self._pieces = pieces
+        self._commits = commits
         plans = spec.readers(fingerprint)
         self._state = PiecewiseState(SparkByteStore(pieces), fingerprint)
         sweep(self._state, stage, plans, served(plans, spec.life))
@@ -189,18 +207,22 @@ class _BucketWork:
                 self._checksums.on(output)
 
     def _write(self) -> History:
-        """Write the results. Returns the past for the next batch."""
-        digest = self._chain.digest
+        """Write the results, or begin to. Returns the past for the next batch."""
         spec = self._spec
         sink: BucketSink = sink_of(
             spec.kafka, spec.place(self._stage.fingerprint, self._bucket), spec.transaction_timeout_s
         )
+        batch = spec.token(self._stage.fingerprint, self._batch, self._chain.digest)
         try:
-            batch = spec.token(self._stage.fingerprint, self._batch, digest)
-            token = sink.write(self._past, batch, self._outgoing.parts())
+            parts = self._outgoing.few()
+            after = sink.begin(self._past, batch, parts)
+            if after is None:
+                return sink.write(self._past, batch, self._outgoing.parts())
+            if parts:
+                self._commits.begin(partial(sink.write, self._past, batch, parts), self._outgoing.bytes)
+            return after
         finally:
             self._outgoing.close()
-        return self._past.after(digest, token, sink.holder)
 
     def _take(self, stored: StoredRecord, value: bytes | None) -> None:
         decoded = decode(stored.headers, value, self._spec.schema_of)

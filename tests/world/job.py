@@ -23,13 +23,12 @@ from highlevel.spark import processor as processor_module
 from highlevel.spark import query as query_module
 from highlevel.spark.checkpoint import files as checkpoint_files
 from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, CheckpointFolder
-from highlevel.spark.checkpoint.placement import task_of
 from highlevel.spark.checkpoint.start_conditions import StartState, begins, begun_anew, carried_on
 from highlevel.spark.end_reasons import failed_queries
 from highlevel.spark.errors import CheckpointRefused, JobFailed, SinkStopped
 from highlevel.spark.job_spec import JobSpec
 from highlevel.spark.query import JobQuery
-from highlevel.spark.sink import bucket_sink, outgoing, transaction
+from highlevel.spark.sink import bucket_sink, commits, outgoing, transaction
 from highlevel.spark.sink.bucket_sink import BucketSink
 from highlevel.spark.sink.claims import Claims
 from highlevel.spark.sink.token_notes import note_of, note_of_owner
@@ -257,6 +256,20 @@ class _Inline:
         return map(work, subjects)
 
 
+class _Later:
+    """Work for a thread, which is done when somebody waits for it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+
+    def exception(self) -> Exception | None:
+        try:
+            self._work()
+        except Exception as error:
+            return error
+        return None
+
+
 @contextmanager
 def wired(broker: Broker, part_bytes: int) -> Iterator[None]:
     """In this block, the job's parts use the simulated Spark. A part of a batch ends where it has so many bytes."""
@@ -275,9 +288,7 @@ def wired(broker: Broker, part_bytes: int) -> Iterator[None]:
     def task() -> Any:
         worker = broker.network.current
         assert isinstance(worker, Worker)
-        return SimpleNamespace(
-            getLocalProperty=worker.session.properties.get, partitionId=lambda: task_of(worker.key, worker.tasks)
-        )
+        return SimpleNamespace(getLocalProperty=worker.session.properties.get, partitionId=lambda: worker.task)
 
     reader = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=dict(broker.log.topics)))
     with ExitStack() as stack:
@@ -295,6 +306,7 @@ def wired(broker: Broker, part_bytes: int) -> Iterator[None]:
             ),
             (transaction, "threading", SimpleNamespace(Thread=_Inline)),
             (transaction, "ThreadPoolExecutor", _Inline),
+            (commits, "_threads", lambda: SimpleNamespace(submit=_Later)),
             (outgoing, "_PART_BYTES", part_bytes),
             (outgoing, "_MOST_BYTES", 2 * part_bytes),
         ):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -27,6 +28,8 @@ __all__ = ["Session", "Stream"]
 Offsets = dict[Place, int]
 Pieces = dict[tuple[str, int], bytes]
 State = dict[int, Pieces]
+Work = list[tuple[int, list[Row], Pieces]]
+"""Of a task: keys with their rows and the state before."""
 
 _WORKERS = 2
 _CALLS = ("flush", "send_offsets_to_transaction", "commit_transaction", "init_transactions")
@@ -39,7 +42,8 @@ class Worker(Process):
         super().__init__(f"worker {number} of {session.owner}")
         self.session = session
         self.sinks: dict[str, Any] = {}  # by place
-        self.key, self.tasks = 0, 1  # of the task that it does
+        self.task = 0  # the one that it does …
+        self.key = 0  # … and the key whose rows it has
 
 
 class Session:
@@ -187,28 +191,31 @@ class Stream:
             if found:
                 rows.setdefault(key, []).extend(found)
         reports: list[Row] = []
-        keys = sorted(rows)
-        self._session.random.shuffle(keys)
-        for key in keys:
-            self._session.random.shuffle(rows[key])
-            base = dict(state.get(key, {}))
-            done, state[key] = self._task(key, rows[key], base)
+        tasks = sorted({task_of(key, self._tasks) for key in rows})
+        self._session.random.shuffle(tasks)
+        for task in tasks:
+            keys = sorted(key for key in rows if task_of(key, self._tasks) == task)
+            self._session.random.shuffle(keys)
+            for key in keys:
+                self._session.random.shuffle(rows[key])
+            done, after = self._task(task, [(key, rows[key], state.get(key, {})) for key in keys])
             reports += done
+            state |= after
         for shard in range(self._tasks):
             pieces = {key: of for key, of in state.items() if task_of(key, self._tasks) == shard}
             (self._folder / f"state/0/{shard}/{number + 1}.changelog").write_bytes(pickle.dumps(pieces))
         return reports
 
-    def _task(self, key: int, rows: list[Row], base: Pieces) -> tuple[list[Row], Pieces]:
+    def _task(self, task: int, work: Work) -> tuple[list[Row], State]:
         """A task that fails with its worker is done once more by another one. One that runs twice is done by another
         worker while it makes a call, and goes on then for nothing."""
         session = self._session
         network = session.broker.network
-        others: list[tuple[list[Row], Pieces] | Exception] = []
+        others: list[tuple[list[Row], State] | Exception] = []
 
         def another() -> None:
             try:
-                others.append(self._attempt(key, rows, base, session.other_worker(worker)))
+                others.append(self._attempt(task, work, session.other_worker(worker)))
             except Exception as error:
                 others.append(error)
 
@@ -219,12 +226,12 @@ class Stream:
             twice = Interruption(session.random.choice(_CALLS), 0, How.OTHERS_GO_ON, work=another)
             network.arm(twice)
         try:
-            done = self._attempt(key, rows, base, worker)
+            done = self._attempt(task, work, worker)
         except Killed:
             if not session.owner.alive:
                 raise
             session.workers[session.workers.index(worker)] = fresh = Worker(session, session.random.randrange(100))
-            done = self._attempt(key, rows, base, fresh)
+            done = self._attempt(task, work, fresh)
         except Exception:
             if not others:
                 raise
@@ -237,14 +244,21 @@ class Stream:
             done = others[0]
         return done
 
-    def _attempt(self, key: int, rows: list[Row], base: Pieces, worker: Worker) -> tuple[list[Row], Pieces]:
-        pieces = dict(base)
-        worker.key, worker.tasks = key, self._tasks
+    def _attempt(self, task: int, work: Work, worker: Worker) -> tuple[list[Row], State]:
+        state: State = {}
+        done: list[Row] = []
+        worker.task = task
+        processor = copy(self._processor)
+        pieces = MapState({})
         with self._session.broker.network.running(worker):
-            self._processor.init(SimpleNamespace(getMapState=lambda *names: MapState(pieces)))
-            done = list(self._processor.handleInputRows((key,), iter(rows), None))
+            processor.init(SimpleNamespace(getMapState=lambda *names: pieces))
+            for key, rows, base in work:
+                worker.key = key
+                pieces.of = state[key] = dict(base)
+                done += processor.handleInputRows((key,), iter(rows), None)
+            processor.close()
         self._session.broker.network.check(self._session.owner)
-        return done, pieces
+        return done, state
 
     def _state(self, version: int) -> State:
         """Raises FileNotFoundError if it is not there, as Spark does in other words."""
@@ -278,23 +292,23 @@ class Batch:
 
 
 class MapState:
-    """Spark's state of one key: pieces by (space, number)."""
+    """Spark's state of the key whose turn it is: pieces by (space, number)."""
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
+        self.of = pieces
 
     def getValue(self, key: tuple[str, int]) -> tuple[bytes] | None:
-        piece = self._pieces.get(key)
+        piece = self.of.get(key)
         return None if piece is None else (piece,)
 
     def updateValue(self, key: tuple[str, int], value: tuple[bytes]) -> None:
-        self._pieces[key] = bytes(value[0])
+        self.of[key] = bytes(value[0])
 
     def removeKey(self, key: tuple[str, int]) -> None:
-        self._pieces.pop(key, None)
+        self.of.pop(key, None)
 
     def keys(self) -> Iterator[tuple[str, int]]:
-        return iter(list(self._pieces))
+        return iter(list(self.of))
 
     def clear(self) -> None:
-        self._pieces.clear()
+        self.of.clear()

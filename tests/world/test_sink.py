@@ -43,8 +43,8 @@ def test_a_part_that_outlasts_the_time_limit_is_told_with_what_to_do() -> None:
         network.slow_s = 4.0
         sink = BucketSink(KAFKA, _PLACE, 20, inert)
         past = before_the_first("c")
-        written = sink.write(past, _BATCH, [Part([_rows(3)], None, last=False)])
-        assert (written.part, written.last) == (0, False)
+        sink.begin(past, _BATCH, None)
+        assert sink.write(past, _BATCH, [Part([_rows(3)], None, last=False)]).part == 0
         with pytest.raises(JobFailed) as caught:
             sink.write(past, _BATCH, [Part([_rows(3)], None, last=False), Part([_rows(9)], None, last=True)])
     assert str(caught.value) == (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -42,24 +42,44 @@ class BucketSink:
         self._timeout_s = timeout_s
         self._transactions = Transactions(settings, place, timeout_s, watchdog)
         self._stored: Token | None = None
-        self.holder = ""  # names this producer, from its opening on
+        self._first: Token | None = None  # the first batch of the run that this process has seen
+        self.holder = ""  # names this producer, which may still have to be opened
 
     def warm(self) -> None:
         """Prepare to open, in the background."""
         self._transactions.warm()
 
-    def write(self, past: History, batch: Token, parts: Iterable[Part]) -> Token:
-        """Write what Kafka does not have yet of a batch that begins with this past; returns the token that stands there
-        then. `batch` is the token without its part. Raises JobStopped: then nothing more may be written."""
-        if past.holder != self.holder:
-            self._transactions.drop()
+    def begin(self, past: History, batch: Token, parts: Sequence[Part] | None) -> History | None:
+        """The state that `write` will leave, if that is certain: then `write` may run while other buckets work. It is
+        uncertain in the first batch of a run, since the run before may have written it with other queries. Without
+        parts there is nothing to write and nobody to ask: the next batch with results is judged by the same past.
+        `batch` is the token without its part; `parts` None: they are too large to be known before."""
+        self._take(past)
+        if self._first is None or (self._first.checkpoint, self._first.run) != (batch.checkpoint, batch.run):
+            self._first = batch
+        if parts is None or batch.batch <= self._first.batch:
+            return None
+        if not parts:
+            return replace(past, digest=batch.digest)
+        written = replace(batch, part=len(parts) - 1, last=True)
+        return past.after(batch.digest, written, self.holder)
+
+    def write(self, past: History, batch: Token, parts: Iterable[Part]) -> History:
+        """Write what Kafka does not have yet of a batch that has begun; returns the state that this leaves. Raises
+        JobStopped: then nothing more may be written."""
         # Without parts, too: the three must belong together.
         self._persist(batch, [], lambda: is_written(self._stored, past, batch))
         for number, part in enumerate(parts):
             token = replace(batch, part=number, last=part.last)
             self._persist(batch, part.bundles, partial(self._write, past, token, part))
         assert self._stored is not None, "judged"
-        return self._stored
+        return past.after(batch.digest, self._stored, self.holder)
+
+    def _take(self, past: History) -> None:
+        """Keep the producer that is open if it has written last."""
+        if past.holder != self.holder or not self._transactions.usable:
+            self._transactions.drop()
+            self.holder = _new_name()
 
     def _persist(self, batch: Token, bundles: Iterable[Bundle], work: Callable[[], object]) -> None:
         """Do the work with an open producer. After trouble it is not known what became visible: the producer is
@@ -72,6 +92,7 @@ class BucketSink:
                 return
             except (Undone, Fenced) as error:
                 self._transactions.replace()
+                self.holder = _new_name()
                 if attempt > 1 and (missing := self._missing({bundle.topic for bundle in bundles})):
                     raise TopicsDeleted(missing) from None
                 if attempt == _ATTEMPTS:
@@ -102,7 +123,6 @@ class BucketSink:
     def _open(self) -> None:
         note = self._transactions.open()
         self._stored = None if note is None else token_of(note, self._transactions.place.name)
-        self.holder = uuid.uuid4().hex[:16]
 
     def _missing(self, topics: set[str]) -> set[str]:
         try:
@@ -110,6 +130,10 @@ class BucketSink:
         except KafkaException:
             return set()  # the next attempt meets it
         return topics.difference(there)
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex[:16]
 
 
 @cache

@@ -45,15 +45,15 @@ class Outgoing:
     def __init__(self, by_position: bool) -> None:
         self._by_position = by_position
         self._waiting: list[Bundle | Position] = []
-        self._bytes = 0
+        self.bytes = 0
         self._file: IO[bytes] | None = None
         self.any = False  # whether there is a message
 
     def put(self, bundle: Bundle) -> None:
         self.any = True
         self._waiting.append(bundle)
-        self._bytes += len(bundle.data)
-        if self._bytes > _IN_MEMORY:
+        self.bytes += len(bundle.data)
+        if self.bytes > _IN_MEMORY:
             self._spill()
 
     def mark(self, position: Position) -> None:
@@ -63,6 +63,10 @@ class Outgoing:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+    def few(self) -> list[Part] | None:
+        """The parts, if all messages are in memory."""
+        return list(self.parts()) if self._file is None else None
 
     def parts(self) -> Iterator[Part]:
         """None if there is no message: nobody needs a position's move then."""
@@ -101,7 +105,7 @@ class Outgoing:
         for entry in self._waiting:
             pickle.dump(entry, self._file, pickle.HIGHEST_PROTOCOL)
         self._waiting.clear()
-        self._bytes = 0
+        self.bytes = 0
 
 
 def _pieces(entry: Bundle | Position) -> Iterator[Bundle | Position]:
