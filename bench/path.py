@@ -83,13 +83,14 @@ def spark_joins(
 @app.command()
 def delay(
     windows: Annotated[int, typer.Option(help="Windows to measure, after ten for warming up.")] = 60,
+    spark: Annotated[list[str] | None, typer.Option(help="NAME=VALUE: a setting of Spark; repeat for more.")] = None,
     results: Results = RESULTS,
 ) -> None:
     """The time from a punctuation's production to the last visible result."""
     from bench.spark.delay import measure_delay
 
     describe_machine(results)
-    measure_delay(results, windows=windows)
+    measure_delay(results, windows=windows, spark=spark or [])
 
 
 @app.command()

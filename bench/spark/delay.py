@@ -28,8 +28,9 @@ _GIVE_UP_S = 180.0
 _MEDIAN_GOAL_S, _P99_GOAL_S = 0.5, 1.0
 
 
-def measure_delay(results: Path, *, windows: int) -> None:
-    """One-second windows of a few hundred rows; the checkpoint is on the disk of the user's cache."""
+def measure_delay(results: Path, *, windows: int, spark: Sequence[str] = ()) -> None:
+    """One-second windows of a few hundred rows; the checkpoint is on the disk of the user's cache. `spark`: settings
+    of Spark, NAME=VALUE."""
     cache_root().mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=cache_root()) as name,
@@ -39,6 +40,9 @@ def measure_delay(results: Path, *, windows: int) -> None:
         streams = {"Main": {"tap": "not-read.pcap"}}
         installation = Installation(Path(name) / "delay", broker.bootstrap, sql, streams)
         installation.create_topics()
+        installation.set_job("[job.spark]")
+        for name, _, value in (setting.partition("=") for setting in spark):
+            installation.set_job(f'"{name}" = "{value}"')
         with (
             child(installation.folder / "job.log", "-m", "lowmark", "run", "-c", installation.path) as job,
             Watcher(installation) as watcher,
