@@ -116,6 +116,11 @@ def test_a_source_may_be_named_after_its_host(tmp_path: Path, monkeypatch: pytes
             "unknown table [kafak]. Valid here: kafka, topics, metrics, capture, job, streams, sources, queries",
         ),
         (LEAST + "[topics]\nprefix = 1", "topics.prefix: 1 is not text"),
+        (LEAST + '[topics]\nprefix = "a b"', "topics.prefix: 'a b' cannot begin a topic's name: letters, digits, '.'"),
+        (
+            LEAST + '[queries."tal kers"]\nsql = "x"',
+            "queries.tal kers: 'tal kers' cannot stand in a topic's name: letters, digits, _ and - can",
+        ),
         (LEAST + '[topics]\nretention = "1 h"', "topics: unknown key 'retention'. Did you mean retention_ms?"),
         (LEAST + "[capture]\nnonsense = 1", "capture: unknown key 'nonsense'"),
         (LEAST + "[job]\nnonsense = 1", "job: unknown key 'nonsense'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +17,12 @@ if TYPE_CHECKING:  # --help must load little
     from confluent_kafka.admin import AdminClient
 
     from lowmark.app.config.file import Config
+    from lowmark.wire.kafka.clients import TopicProblem
     from lowmark.wire.kafka.topics import TopicSettings
 
 __all__ = ["topics"]
+
+_OK, _NOT_NEEDED = "ok", "not needed"
 
 
 def topics(
@@ -29,7 +34,7 @@ def topics(
     yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
 ) -> None:
     """List the topics that the configuration needs, with whether each has the right settings, and the topics of queries
-    and stages that the configuration no longer has.
+    and stages that the configuration no longer has. Writes a table on a terminal, JSON lines in a pipe.
 
     `lowmark capture` and `lowmark run` create missing topics themselves. If they have no right to create topics, a user
     who has it runs `lowmark topics --create` once.
@@ -47,6 +52,7 @@ def topics(
       lowmark topics --delete
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from lowmark.app.config.file import load_config
@@ -63,18 +69,30 @@ def topics(
         raise typer.Exit(_delete(settings, client, wanted, yes))
     problems = (ensure_topics if create else verify_topics)(client, wanted)
     there = client.list_topics(timeout=10).topics
+    rows = [
+        {"topic": topic.name, "partitions": topic.partitions, "state": _state(topic.name, problems)} for topic in wanted
+    ] + [
+        {"topic": orphan.name, "partitions": len(there[orphan.name].partitions), "state": _NOT_NEEDED}
+        for orphan in orphaned(there, settings.prefix, wanted)
+    ]
+    if not sys.stdout.isatty():
+        for row in rows:
+            typer.echo(json.dumps(row))
+        raise typer.Exit(1 if problems else 0)
     table = Table(header_style="bold")
     table.add_column("topic", no_wrap=True)
     table.add_column("partitions", justify="right")
     table.add_column("state")
-    for topic in wanted:
-        found = [problem for problem in problems if problem.topic == topic.name]
-        state = "; ".join(f"{problem.what} is {problem.there}, wanted is {problem.wanted}" for problem in found)
-        table.add_row(topic.name, str(topic.partitions), f"[red]{state}[/]" if found else "[green]ok[/]")
-    for orphan in orphaned(there, settings.prefix, wanted):
-        table.add_row(orphan.name, str(len(there[orphan.name].partitions)), "[yellow]not needed[/]")
+    for row in rows:
+        colour = {_OK: "green", _NOT_NEEDED: "yellow"}.get(str(row["state"]), "red")
+        table.add_row(str(row["topic"]), str(row["partitions"]), f"[{colour}]{escape(str(row['state']))}[/]")
     Console().print(table)
     raise typer.Exit(1 if problems else 0)
+
+
+def _state(topic: str, problems: Sequence[TopicProblem]) -> str:
+    found = [problem for problem in problems if problem.topic == topic]
+    return "; ".join(f"{each.what} is {each.there}, wanted is {each.wanted}" for each in found) or _OK
 
 
 def _delete(config: Config, client: AdminClient, wanted: Sequence[TopicSettings], yes: bool) -> int:

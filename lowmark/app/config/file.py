@@ -24,7 +24,7 @@ from lowmark.app.page_access import PageAccess
 from lowmark.query.optimize.stream_statistics import Expected
 from lowmark.query.options import Joins, Late, Limits, Strategy, Vocabulary, parse_span
 from lowmark.wire.kafka.settings import KafkaSettings, Secret
-from lowmark.wire.kafka.topics import Provision
+from lowmark.wire.kafka.topics import Provision, Topic, TopicKind
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.result_rows import RowFormat
 
@@ -327,6 +327,14 @@ def _named(tables: Toml, name: str) -> list[tuple[str, object]]:
 
 
 def _check(config: Config) -> None:
+    for where, kind, subject in (
+        ("topics.prefix", TopicKind.DEAD, None),
+        *((f"queries.{name}", TopicKind.RESULTS, name) for name in config.queries),
+    ):
+        try:
+            Topic(kind, subject, config.prefix)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from None
     folded: dict[str, str] = {}
     for stream in config.streams:
         if (other := folded.setdefault(stream.lower(), stream)) != stream:
