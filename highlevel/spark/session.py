@@ -117,7 +117,10 @@ class Spark:
         conf = SparkConf(loadDefaults=False).setAppName("lowmark").setMaster(settings.master)
         for name, value in options(settings, log_settings).items():
             conf.set(name, value)
-        return SparkSession(SparkContext(conf=conf, gateway=self._launch(conf)))
+        context = SparkContext(conf=conf, gateway=self._launch(conf))
+        # It reads from the JVM, and would print a traceback when that is killed; `gone` says so in a sentence.
+        context._accumulatorServer.handle_error = lambda request, address: None
+        return SparkSession(context)
 
     def _attach(self) -> SparkSession:
         """The session of the process that has started this one, with our settings."""
