@@ -69,9 +69,8 @@ def _merge_rows(
         for k in range(count):
             likely = np.int64(index[hashes[k] & mask] & _LOW_HALF)
             if likely != 0:
-                fetched |= (
-                    table[likely - 1, GROUP_TUPLES] ^ table[likely - 1, words - 1]
-                )  # a row spans two or more cache lines
+                # A row spans two or more cache lines.
+                fetched |= table[likely - 1, GROUP_TUPLES] ^ table[likely - 1, words - 1]
         full = False
         for k in range(count):
             i = block + k

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowmark.app.job.change_timing import Changed, ChangeTiming, ToldTimes, changed
+from lowmark.app.job.change_timing import ChangedQuery, ChangeTiming, ToldTimes, changed
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.query.windows.window import Axis, Window, WindowKind
@@ -50,7 +50,7 @@ def test_it_is_due_when_the_first_window_that_it_tells_begins_where_all_sources_
 ) -> None:
     window = Window(WindowKind.SLIDING, slide * overlap, slide, Axis("ts", Kind.TIME, unit))
     covered = {f"s{rank}": at for rank, at in enumerate(since)}
-    one = Changed("q", "new", 1, window, frozenset())
+    one = ChangedQuery("q", "new", 1, window, frozenset())
     ends = ((k, (k + 1) * slide * unit) for k in range(-1000, 1000))
     end = next(end for _, end in ends if end > told)
     begins = end - slide * overlap * unit
@@ -92,7 +92,7 @@ def test_a_query_has_told_what_its_slowest_bucket_has_told() -> None:
 
 KAFKA = KafkaSettings("127.0.0.1:1")
 WINDOW = Window(WindowKind.SLIDING, 1, 1, Axis("ts", Kind.TIME, 10))
-ONE = Changed("q", "new", 1, WINDOW, frozenset({"Main"}))
+ONE = ChangedQuery("q", "new", 1, WINDOW, frozenset({"Main"}))
 
 
 def covering(source: str, since: int, ending: Ending = Ending.NONE) -> Punctuation:

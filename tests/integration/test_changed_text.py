@@ -19,21 +19,15 @@ from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.verdicts import Complete
 from tests.fixtures.network import Network, namespace, packet
+from tests.integration.heads import JOB
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.processes import Command
 from tests.integration.readings import records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-CONFIG = """
-[kafka]
-bootstrap = "{broker}"
-[capture]
-metrics = "127.0.0.1:0"
-[job]
-metrics = "127.0.0.1:0"
+CONFIG = f"""{JOB}\
 buckets = 2
-heap = "512m"
 overlap = "10 minutes"
 [streams.Main]
 [sources.tap]
@@ -100,13 +94,13 @@ def told(path: Path) -> list[tuple[list[dict[str, object]], list[Complete]]]:
 def test_no_window_is_missing_partial_or_told_twice(net: Network, tmp_path: Path) -> None:
     path = tmp_path / "lowmark.toml"
     with Broker(tmp_path / "broker") as broker:
-        path.write_text(CONFIG.format(broker=broker.bootstrap))
+        path.write_text(CONFIG.format(broker=broker.bootstrap, prefix="t"))
         with Command("capture", "-c", str(path)) as capture, JobProcess(path) as job:
             capture.url()
             with Traffic(net) as traffic:
                 await_true(lambda: job.ended or "running talkers" in job.said)
                 await_true(lambda: job.ended or all(rows for rows, _ in told(path)))
-                path.write_text(CHANGED.format(broker=broker.bootstrap))
+                path.write_text(CHANGED.format(broker=broker.bootstrap, prefix="t"))
                 os.kill(job.pid, signal.SIGHUP)
                 await_true(lambda: job.ended or "the former text goes on until its sources cover the new" in job.said)
                 capture.process.send_signal(signal.SIGHUP)

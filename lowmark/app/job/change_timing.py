@@ -27,7 +27,7 @@ from lowmark.wire.records.punctuations import Ending, Punctuation
 from lowmark.wire.rows.schema import Kind
 from lowmark.wire.rows.values import FOREVER, time
 
-__all__ = ["ChangeTiming", "Changed", "ToldTimes", "changed"]
+__all__ = ["ChangeTiming", "ChangedQuery", "ToldTimes", "changed"]
 
 _LOG = logging.getLogger("lowmark.job")
 
@@ -72,7 +72,7 @@ class ToldTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedQuery:
     """A query that reads another stage after the change, and has windows over time before and after."""
 
     name: str
@@ -97,7 +97,7 @@ class Changed:
         return f"{last} covers it from {time(since)} on, and the window begins at {time(first)}"
 
 
-def changed(were: Sequence[QueryPlan], are: Sequence[QueryPlan]) -> list[Changed]:
+def changed(were: Sequence[QueryPlan], are: Sequence[QueryPlan]) -> list[ChangedQuery]:
     before = {plan.name: plan for plan in were}
     found = []
     for plan in are:
@@ -107,7 +107,7 @@ def changed(were: Sequence[QueryPlan], are: Sequence[QueryPlan]) -> list[Changed
         if _slides(plan.window):
             streams = frozenset(stream for node in plan.stage.nodes for stream in node.streams)
             assert plan.window is not None
-            found.append(Changed(plan.name, plan.stage.fingerprint, was.stage.buckets, plan.window, streams))
+            found.append(ChangedQuery(plan.name, plan.stage.fingerprint, was.stage.buckets, plan.window, streams))
     return found
 
 
@@ -119,7 +119,7 @@ class ChangeTiming:
     """Inactive until `start`. `helpers`: its thread, which looks at the new stages; none if no query waits for one."""
 
     def __init__(
-        self, kafka: KafkaSettings, prefix: str, queries: Sequence[Changed], sources: Sources, told: ToldTimes,
+        self, kafka: KafkaSettings, prefix: str, queries: Sequence[ChangedQuery], sources: Sources, told: ToldTimes,
         limit_s: float, now_s: Callable[[], float] = monotonic,
     ) -> None:  # fmt: skip
         helper = Helper("changed queries", self._run, (KafkaProblem, KafkaException))
@@ -165,7 +165,7 @@ class ChangeTiming:
             )  # fmt: skip
         return True
 
-    def _covers(self, query: Changed) -> Covered | None:
+    def _covers(self, query: ChangedQuery) -> Covered | None:
         sources, known = self._sources(query.streams), self._covered[query.stage]
         if sources is None or query.stage not in self._read_up:
             return None
