@@ -30,9 +30,9 @@ class Space(Generic[P]):
     """A kind of state piece of one operator: its name, unique in the operator, and how a piece is written and read.
     Names of what the graph keeps of a step begin with `graph.`; no operator uses such a name.
 
-    Pieces of a growing space can be written in parts: `merge` makes a new piece of them, the oldest first. Either the
-    operator adds parts (`State.part`, `State.add`), or the space has `news`: the additions to a piece since it was read
-    or `news` was last called; None if the piece has changed in another way.
+    Pieces of a growing space can be written in parts: `merge` makes one piece of them, given the oldest first, and may
+    change them. Either the operator adds parts (`State.part`, `State.add`), or the space has `news`: the additions to a
+    piece since it was read or `news` was last called; None if the piece has changed in another way.
 
     A change of the format is a new `version`; `before` then reads the format of the version before."""
 
@@ -55,11 +55,12 @@ class State(Protocol):
     def get(self, space: Space[P], key: int) -> P | None: ...
     def put(self, space: Space[P], key: int, piece: P) -> None: ...
     def part(self, space: Space[P], key: int) -> P | None:
-        """The part of a growing piece that takes additions. None: the operator begins a new part."""
+        """The part of a growing piece that takes additions. None: there is none, so the operator begins one."""
         ...
 
     def add(self, space: Space[P], key: int, part: P) -> None:
-        """Store a changed part from `part`, or a new part. Reads and writes nothing else of the piece."""
+        """Store the part that `part` returned, changed, or the one begun where it returned None. Reads and writes
+        nothing else of the piece."""
         ...
 
     def drop(self, space: Space[P], key: int) -> None: ...

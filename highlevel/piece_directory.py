@@ -4,19 +4,26 @@ It stores runs of keys, because keys are mostly consecutive numbers of panes, wi
 
 A growing piece consists of parts in levels. When a level has three parts, the fourth is merged with them into one part
 of the next level. A row is thus rewritten once per level, and a piece after n additions has at most 3 · log4(n) parts.
+Before all levels, a piece can have a tail: a small part that is read and written again with each addition.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import chain
 
-import numpy as np
-
-__all__ = ["Directory", "Parts"]
+__all__ = ["TAIL", "Directory", "Parts"]
 
 _SLOTS = 3
 """Most parts of a level. With fewer, rows are rewritten more often; with more, a read has more parts to merge."""
+
+
+TAIL = -1
+"""The number of a piece's tail, which is newer than all other parts."""
+
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Parts:
@@ -25,17 +32,20 @@ class Parts:
 
     def __init__(self, runs: dict[str, list[int]] | None = None) -> None:
         """`runs`: by part number, the first key and the number of keys of each run."""
-        self._keys = {int(part): set(_expanded(of)) for part, of in (runs or {}).items()}
+        self._bounds = {int(part): _bounds(of) for part, of in (runs or {}).items()}
         self.changed = False
 
     def keys(self) -> list[int]:
         """The keys, ascending."""
-        return sorted(set().union(*self._keys.values()))
+        keys = [key for bounds in self._bounds.values() for key in _keys(bounds)]
+        return keys if len(self._bounds) == 1 else sorted(set(keys))
 
     def of(self, key: int) -> list[int]:
         """The parts of a piece, the oldest first."""
-        held = [part for part, keys in self._keys.items() if key in keys]
-        return sorted(held, key=lambda part: (-(part // _SLOTS), part))
+        held = [part for part, bounds in self._bounds.items() if bisect_right(bounds, key) % 2]
+        if len(held) > 1:
+            held.sort(key=lambda part: (-(part // _SLOTS), part))
+        return held
 
     def place(self, key: int) -> tuple[int, list[int]]:
         """Where the next part of a piece goes, and which parts are merged into it, the oldest first."""
@@ -49,17 +59,17 @@ class Parts:
             level += 1
 
     def add(self, key: int, part: int) -> None:
-        keys = self._keys.setdefault(part, set())
-        if key not in keys:
-            keys.add(key)
+        bounds = self._bounds.setdefault(part, [])
+        if not bisect_right(bounds, key) % 2:
+            _toggle(bounds, key)
             self.changed = True
 
     def remove(self, key: int, part: int) -> None:
-        self._keys[part].remove(key)
+        _toggle(self._bounds[part], key)
         self.changed = True
 
     def runs(self) -> dict[str, list[int]]:
-        return {str(part): _runs(keys) for part, keys in sorted(self._keys.items()) if keys}
+        return {str(part): _runs(bounds) for part, bounds in sorted(self._bounds.items()) if bounds}
 
 
 class Directory:
@@ -92,21 +102,43 @@ class Directory:
                 self._runs[space] = parts.runs()
                 if not self._runs[space]:
                     del self._runs[space]
-        return json.dumps(self._runs, separators=(",", ":")).encode()
+        return _encoded(self._runs).encode()
 
     @classmethod
     def decode(cls, piece: bytes) -> Directory:
-        return cls(json.loads(piece))
+        return cls(json.loads(piece.decode()))
 
 
-def _expanded(runs: list[int]) -> Iterator[int]:
-    for first, count in zip(runs[::2], runs[1::2], strict=True):
-        yield from range(first, first + count)
+# A set of keys is kept as the bounds of its runs, ascending: a run's first key and the key after its last. A key is in
+# the set if an odd number of bounds is at or below it.
 
 
-def _runs(keys: set[int]) -> list[int]:
-    ordered = np.array(sorted(keys), np.int64)
-    firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1] + 1))
-    counts = np.diff(np.append(firsts, len(ordered)))
-    runs: list[int] = np.stack((ordered[firsts], counts), axis=1).ravel().tolist()
+def _bounds(runs: list[int]) -> list[int]:
+    bounds = list(runs)
+    for stop in range(1, len(bounds), 2):
+        bounds[stop] += bounds[stop - 1]
+    return bounds
+
+
+def _runs(bounds: list[int]) -> list[int]:
+    runs = list(bounds)
+    for count in range(1, len(runs), 2):
+        runs[count] -= runs[count - 1]
     return runs
+
+
+def _keys(bounds: list[int]) -> Iterator[int]:
+    return chain.from_iterable(map(range, bounds[::2], bounds[1::2]))
+
+
+def _toggle(bounds: list[int], key: int) -> None:
+    """Add a key that is not in the set, or remove one that is."""
+    at = bisect_left(bounds, key)
+    if bounds[at : at + 2] == [key, key + 1]:
+        del bounds[at : at + 2]
+    elif bounds[at : at + 1] == [key]:
+        bounds[at] = key + 1
+    elif bounds[at : at + 1] == [key + 1]:
+        bounds[at] = key
+    else:
+        bounds[at:at] = [key, key + 1]

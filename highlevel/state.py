@@ -14,10 +14,11 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from highlevel.interface import Space, State
-from highlevel.piece_directory import Directory, Parts
+from highlevel.piece_directory import TAIL, Directory, Parts
 
 __all__ = [
     "STATE_VERSION", "ByteStore", "MemoryByteStore", "MemoryState", "PiecewiseState", "ScopedState", "StateRefused",
@@ -28,6 +29,9 @@ P = TypeVar("P")
 STATE_VERSION = 11
 """Version of the head before each piece, and of the way in which pieces are combined."""
 
+_SMALL = 1 << 16
+"""Bytes of the largest tail. To read and write it with each addition costs less than parts do, which have to be listed,
+read one by one and merged."""
 
 _DIRECTORY: Space[Directory] = Space("", Directory.encode, Directory.decode)
 """The name of the directory in the store; no other space has it."""
@@ -96,6 +100,12 @@ def _name(space: str, part: int) -> str:
     return f"{space}#{part}" if part else space
 
 
+@lru_cache(maxsize=256)
+def _head(stage: str, version: int) -> bytes:
+    name = stage.encode()
+    return b"".join(number.to_bytes(2, "big") for number in (STATE_VERSION, version, len(name))) + name
+
+
 def _below(keys: list[int], below: int | None) -> Sequence[int]:
     return keys[:] if below is None else keys[: bisect_left(keys, below)]
 
@@ -134,11 +144,12 @@ class MemoryState:
 
 @dataclass
 class _Stored(_Live):
-    """Live pieces over a byte store. `new`: parts added since the last commit; `stored`: the parts in the store;
-    `known`: the pieces that have been read from the store or written to it."""
+    """Live pieces over a byte store. `new`: parts that take additions; `resumed`: those of them that begin with the
+    stored tail; `stored`: the parts in the store; `known`: the pieces with `news` that have been read or written."""
 
     space: Space[object] = field(kw_only=True)
     new: dict[int, object] = field(default_factory=dict)
+    resumed: set[int] = field(default_factory=set)
     stored: Parts = field(default_factory=Parts)
     known: dict[int, object] = field(default_factory=dict)
 
@@ -170,29 +181,38 @@ class PiecewiseState:
             return live.pieces[key]  # type: ignore[return-value]  # `put` or `decode` gave a P
         if self._touched.get((space.name, key)) is _Touch.DROPPED:
             return None
-        parts = [self._load(space, key, part) for part in live.stored.of(key)]
+        resumed = key in live.resumed
+        parts = [self._load(space, key, part) for part in live.stored.of(key) if part != TAIL or not resumed]
         if key in live.new:
             parts.append(live.new[key])  # type: ignore[arg-type]  # `add` took a P
         if not parts:
             return None
         piece = parts[0] if len(parts) == 1 else space.merged(parts)
         live.pieces[key] = piece
-        if key not in live.new:
+        if space.news is not None:
             live.known[key] = piece
+        elif len(parts) > 1:
+            # A piece that is read will be read again: unless it is dropped, it is written in one part.
+            self._end_part(live, key)
+            self._touched[space.name, key] = _Touch.PUT
         return piece
 
     def put(self, space: Space[P], key: int, piece: P) -> None:
         live = self._space(space)
         _insert(live.keys, key)
         live.pieces[key] = piece
-        live.new.pop(key, None)
+        self._end_part(live, key)
         self._touched[space.name, key] = _Touch.PUT
 
     def part(self, space: Space[P], key: int) -> P | None:
         live = self._space(space)
         if self._touched.get((space.name, key)) is _Touch.PUT:
             return live.pieces[key]  # type: ignore[return-value]
-        return live.new.get(key)  # type: ignore[return-value]
+        part = live.new.get(key)
+        if part is None and self._touched.get((space.name, key)) is None and TAIL in live.stored.of(key):
+            part = live.new[key] = self._load(space, key, TAIL)
+            live.resumed.add(key)
+        return part  # type: ignore[return-value]
 
     def add(self, space: Space[P], key: int, part: P) -> None:
         live = self._space(space)
@@ -208,8 +228,9 @@ class PiecewiseState:
     def drop(self, space: Space[P], key: int) -> None:
         live = self._space(space)
         if _remove(live.keys, key):
-            for of in (live.pieces, live.new, live.known):
+            for of in (live.pieces, live.known):
                 of.pop(key, None)
+            self._end_part(live, key)
             self._touched[space.name, key] = _Touch.DROPPED
 
     def keys(self, space: Space[P], below: int | None = None) -> Sequence[int]:
@@ -235,7 +256,7 @@ class PiecewiseState:
         for (name, key), touch in self._touched.items():
             live = self._spaces[name]
             if touch is _Touch.ADDED:
-                written += self._write_part(live, key, live.new.pop(key))
+                written += self._write_added(live, key)
             elif touch is _Touch.PUT:
                 written += self._write_piece(live, key, live.pieces[key])
             else:
@@ -243,32 +264,50 @@ class PiecewiseState:
                     self._delete(live, key, part)
         self._touched.clear()
         if self._directory.changed:
-            listed = self._head(_DIRECTORY.version) + self._directory.encode()
+            listed = _head(self._stage, _DIRECTORY.version) + self._directory.encode()
             self._store.store(_DIRECTORY.name, 0, listed)
             written += len(listed)
         return written
 
     def _write_piece(self, live: _Stored, key: int, piece: object) -> int:
         """Write a piece that was put: only its additions, if the rest is unchanged in the store."""
-        news = None if live.space.news is None else live.space.news(piece)
-        known, live.known[key] = live.known.get(key), piece
-        if news is not None and known is piece:
-            return self._write_part(live, key, news)
-        first, *others = live.stored.of(key) or [0]
-        for part in others:
+        if live.space.news is not None:
+            news = live.space.news(piece)
+            known, live.known[key] = live.known.get(key), piece
+            if news is not None and known is piece:
+                return self._append(live, key, news, live.space.encode(news))
+        parts = live.stored.of(key)
+        for part in parts[1:]:
             self._delete(live, key, part)
-        return self._write(live, key, first, piece)
+        return self._write(live, key, parts[0] if parts else 0, live.space.encode(piece))
 
-    def _write_part(self, live: _Stored, key: int, new: object) -> int:
-        """Write the additions to a piece, merged with the parts that they replace."""
+    def _write_added(self, live: _Stored, key: int) -> int:
+        """Write the part that took additions: as the tail if it is small."""
+        new = live.new[key]
+        encoded = live.space.encode(new)
+        if len(encoded) <= _SMALL:
+            live.resumed.add(key)
+            return self._write(live, key, TAIL, encoded)
+        if key in live.resumed:
+            self._delete(live, key, TAIL)
+        self._end_part(live, key)
+        return self._append(live, key, new, encoded)
+
+    def _append(self, live: _Stored, key: int, new: object, encoded: bytes) -> int:
+        """Write additions to a piece, merged with the parts that they replace."""
         into, gone = live.stored.place(key)
-        parts = [self._load(live.space, key, part) for part in gone]
-        for part in gone:
-            self._delete(live, key, part)
-        return self._write(live, key, into, live.space.merged([*parts, new]) if parts else new)
+        if gone:
+            encoded = live.space.encode(live.space.merged([*(self._load(live.space, key, part) for part in gone), new]))
+            for part in gone:
+                self._delete(live, key, part)
+        return self._write(live, key, into, encoded)
 
-    def _write(self, live: _Stored, key: int, part: int, piece: object) -> int:
-        stored = self._head(live.space.version) + live.space.encode(piece)
+    def _end_part(self, live: _Stored, key: int) -> None:
+        live.new.pop(key, None)
+        live.resumed.discard(key)
+
+    def _write(self, live: _Stored, key: int, part: int, encoded: bytes) -> int:
+        stored = _head(self._stage, live.space.version) + encoded
         self._store.store(_name(live.space.name, part), key, stored)
         live.stored.add(key, part)
         return len(stored)
@@ -291,15 +330,11 @@ class PiecewiseState:
             self._spaces[space.name] = live
         return live
 
-    def _head(self, version: int) -> bytes:
-        name = self._stage.encode()
-        return b"".join(number.to_bytes(2, "big") for number in (STATE_VERSION, version, len(name))) + name
-
     def _decoded(self, space: Space[P], stored: bytes) -> P:
-        own = self._head(space.version)
+        own = _head(self._stage, space.version)
         if stored.startswith(own):
             return space.decode(stored[len(own) :])
-        if space.before is not None and stored.startswith(self._head(space.version - 1)):
+        if space.before is not None and stored.startswith(_head(self._stage, space.version - 1)):
             return space.before(stored[len(own) :])
         name, head, version = space.name or "directory", *(int.from_bytes(stored[at : at + 2], "big") for at in (0, 2))
         if head == STATE_VERSION and version == space.version:

@@ -156,6 +156,11 @@ class GroupTable:
                 self._carry(int(positions[group]), fold, lacks)
         return positions
 
+    def reserve(self, groups: int) -> None:
+        """Make room for this many groups at once, which takes less time than to grow for them step by step."""
+        if groups > len(self._table):
+            self._grow(groups)
+
     def merge_tables(self, others: Iterable[GroupTable]) -> None:
         """Merge the groups of tables of this layout, one after the other; several small ones in one call."""
         small: list[Words] = []

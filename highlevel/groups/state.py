@@ -57,9 +57,10 @@ def tables_space(name: str, layout: Layout) -> Space[GroupTable]:
     """A growing space: the groups of a table's parts are merged in order of arrival."""
 
     def merge(parts: Sequence[GroupTable]) -> GroupTable:
-        table = GroupTable(layout)
-        table.merge_tables(parts)
-        return table
+        oldest, *newer = parts
+        oldest.reserve(sum(map(len, parts)))
+        oldest.merge_tables(newer)
+        return oldest
 
     return Space(name, GroupTable.encode, lambda data: GroupTable.decode(layout, data), merge)
 

@@ -184,15 +184,17 @@ def test_keys_are_listed_without_a_look_at_the_pieces(size):
     assert store.read < 100
 
 
-def test_a_micro_batch_writes_what_is_new_and_not_what_is_held():
-    store, batches, size = Counting(), 240, 1_000
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_a_micro_batch_writes_what_is_new_and_not_what_is_held(size):
+    store, batches, tail = Counting(), 240, 1 << 16
     for number in range(batches):
         state = PiecewiseState(store, "beef")
-        assert state.part(BYTES, 1) is None
-        state.add(BYTES, 1, bytes([number]) * size)
+        part = state.part(BYTES, 1) or b""
+        assert len(part) <= tail
+        state.add(BYTES, 1, part + bytes([number]) * size)
         state.commit()
-    assert store.written < 5 * batches * size  # rewriting it all each time would be 120 times
-    assert store.read < 5 * batches * size
+    assert store.written < batches * (5 * size + tail)  # rewriting it all each time would be 120 times
+    assert store.read < batches * (5 * size + tail)
     state = PiecewiseState(store, "beef")
     assert state.get(BYTES, 1) == b"".join(bytes([number]) * size for number in range(batches))
     state.drop(BYTES, 1)
@@ -200,7 +202,40 @@ def test_a_micro_batch_writes_what_is_new_and_not_what_is_held():
     assert [name for name, _ in store.pieces] == [""]
 
 
-@given(st.sets(st.integers(-(2**63), 2**63 - 1), max_size=8), st.sets(st.integers(-9, 9)), st.integers(0, 12))
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_piece_that_was_read_from_its_parts_is_written_in_one(size):
+    store = Counting()
+    for _ in range(3):
+        state = PiecewiseState(store, "beef")
+        state.add(BYTES, 1, (state.part(BYTES, 1) or b"") + bytes(size))
+        state.commit()
+    state = PiecewiseState(store, "beef")
+    assert state.get(BYTES, 1) == bytes(3 * size)
+    state.commit()
+    assert len([name for name, _ in store.pieces if name]) == 1
+    written = store.written
+    state = PiecewiseState(store, "beef")
+    assert state.get(BYTES, 1) == bytes(3 * size)
+    state.commit()
+    assert store.written == written
+
+
+def test_a_piece_read_from_its_parts_and_dropped_is_not_written():
+    store = Counting()
+    for _ in range(2):
+        state = PiecewiseState(store, "beef")
+        state.add(BYTES, 1, bytes(100_000))
+        state.commit()
+    written = store.written
+    state = PiecewiseState(store, "beef")
+    assert state.get(BYTES, 1) == bytes(200_000)
+    state.drop(BYTES, 1)
+    state.commit()
+    assert store.written - written < 100
+    assert [name for name, _ in store.pieces] == [""]
+
+
+@given(st.sets(st.integers(-(2**63), 2**63 - 1), max_size=8), st.sets(st.integers(-9, 9)), st.integers(-1, 12))
 def test_a_directory_knows_every_key_and_its_parts_again(any_keys, near, part):
     directory = Directory()
     for key in any_keys | near:
