@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from highlevel.spark.checkpoint.checkpoint import BucketKey, Completed
 from highlevel.spark.sink.suppression import digest
-from lowmark.wire.kafka.clients import KafkaSettings, consumer, translate, watermarks
+from lowmark.wire.kafka.clients import KafkaSettings, consumer, until_end, watermarks
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.record import Headers, Refused
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction
@@ -19,7 +20,6 @@ from lowmark.wire.rows.values import NEVER
 __all__ = ["History", "read_history"]
 
 _STEP = 1000
-_ANSWER_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,6 @@ def read_history(
             if watermarks(reader, TopicPartition(topic, bucket), settings)[0]
         }
         return History(generation, windows, frozenset(told), frozenset(shortened))
-    except KafkaException as error:
-        raise translate(error.args[0], settings) from None
     finally:
         reader.close()
 
@@ -93,12 +91,12 @@ def _from_the_end(
     while end > low:
         start = max(low, high - step)
         part: list[tuple[int, object]] = []
-        for headers, value in _records(reader, place, start, end):
+        for message in _records(reader, place, start, end, settings):
             try:
-                written = Headers(headers).natural("generation")
+                written = Headers(message.headers() or []).natural("generation")
             except Refused:
                 continue  # a record of another program
-            part.append((written, decode(headers, value, lambda origin: None)))
+            part.append((written, decode(message.headers(), message.value(), lambda origin: None)))
         yield part
         end, step = start, step * 4
 
@@ -107,26 +105,16 @@ def _last_epoch(reader: Consumer, place: TopicPartition, settings: KafkaSettings
     """The epoch of the last records of an exchange's partition, which is the job's generation."""
     low, high = watermarks(reader, place, settings)
     epoch = 0
-    for headers, _ in _records(reader, place, max(low, high - _STEP), high):
+    for message in _records(reader, place, max(low, high - _STEP), high, settings):
         try:
-            epoch = max(epoch, Headers(headers).natural("epoch"))
+            epoch = max(epoch, Headers(message.headers() or []).natural("epoch"))
         except Refused:
             continue  # a record of another program
     return epoch
 
 
 def _records(
-    reader: Consumer, place: TopicPartition, start: int, end: int
-) -> Iterator[tuple[list[tuple[str, bytes]], bytes | None]]:
+    reader: Consumer, place: TopicPartition, start: int, end: int, settings: KafkaSettings
+) -> Iterator[Message]:  # fmt: skip
     reader.assign([TopicPartition(place.topic, place.partition, start)])
-    while True:
-        message = reader.poll(_ANSWER_WITHIN_S)
-        if message is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        if message.error() is not None:
-            if message.error().code() == KafkaError._PARTITION_EOF:
-                return
-            raise KafkaException(message.error())
-        if message.offset() >= end:
-            return
-        yield message.headers() or [], message.value()
+    return takewhile(lambda message: message.offset() < end, until_end(reader, settings))

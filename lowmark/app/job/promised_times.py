@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.progress.future_records import is_future
 from highlevel.progress.granules import promised_granule
 from highlevel.progress.records import Arrival
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.kafka.clients import KafkaSettings, consumer, translate, watermarks
+from lowmark.wire.kafka.clients import KafkaSettings, consumer, until_end, watermarks
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.registration import SourceKind
@@ -21,7 +21,6 @@ __all__ = ["Found", "believed", "furthest", "promised_time"]
 
 _STEP = 50
 _MOST = 20_000
-_ANSWER_WITHIN_S = 30.0
 
 Found = dict[tuple[str, str], dict[str, int]]
 """By stage and node, and by source: the greatest time that it has promised."""
@@ -68,14 +67,7 @@ def _read_back(
         start = max(low, end - step)
         stages = set()
         reader.assign([TopicPartition(topic, 0, start)])
-        while True:
-            message = reader.poll(_ANSWER_WITHIN_S)
-            if message is None:
-                raise translate(KafkaError(KafkaError._TIMED_OUT), kafka)
-            if message.error() is not None:
-                if message.error().code() == KafkaError._PARTITION_EOF:
-                    break
-                raise translate(message.error(), kafka)
+        for message in until_end(reader, kafka):
             if message.offset() >= end:
                 break
             record = decode(message.headers(), message.value(), lambda origin: None)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from confluent_kafka import TopicPartition
 
 from lowmark.app.config.file import Config
-from lowmark.app.job.ruler import until_end
-from lowmark.wire.kafka.clients import admin, consumer
+from lowmark.wire.kafka.clients import admin, consumer, until_end
 from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
 from lowmark.wire.records.rosters import ListedSource, RosterInForce
 from lowmark.wire.rows.values import FOREVER
 
@@ -29,7 +29,8 @@ def rosters_in_force(config: Config) -> list[RosterInForce]:
     found: dict[tuple[str, str], RosterInForce] = {}
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
-        for _, record in until_end(reader, config.kafka):
+        for message in until_end(reader, config.kafka):
+            record = decode(message.headers(), message.value(), lambda origin: None)
             if isinstance(record, RosterInForce):
                 found[record.job, record.stream] = record
     finally:

@@ -33,6 +33,7 @@ from lowmark.wire.kafka.clients import (
     consumer,
     transactional_producer,
     translate,
+    until_end,
     watermarks,
 )
 from lowmark.wire.kafka.topics import Topic, TopicKind
@@ -41,7 +42,7 @@ from lowmark.wire.records.record import WireRecord
 from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.rows.values import NEVER
 
-__all__ = ["Ruler", "read_rulings", "rules_of", "until_end"]
+__all__ = ["Ruler", "read_rulings", "rules_of"]
 
 _LOG = logging.getLogger("lowmark.sources")
 
@@ -66,25 +67,13 @@ def read_rulings(
     reader = consumer(kafka, f"lowmark-rosters-{uuid.uuid4()}", tell_ends=True)
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
-        for offset, record in until_end(reader, kafka):
+        for message in until_end(reader, kafka):
+            record = decode(message.headers(), message.value(), lambda origin: None)
             for ruling in rulings:
-                ruling.take(offset, record)
+                ruling.take(message.offset(), record)
     finally:
         reader.close()
     return rulings
-
-
-def until_end(reader: Consumer, kafka: KafkaSettings) -> Iterator[tuple[int, object]]:
-    """Offsets and records up to the end of what is assigned; the reader tells ends."""
-    while True:
-        message = reader.poll(_ANSWER_WITHIN_S)
-        if message is None:
-            raise translate(KafkaError(KafkaError._TIMED_OUT), kafka)
-        if message.error() is not None:
-            if message.error().code() == KafkaError._PARTITION_EOF:
-                return
-            raise translate(message.error(), kafka)
-        yield message.offset(), decode(message.headers(), message.value(), lambda origin: None)
 
 
 class Ruler:

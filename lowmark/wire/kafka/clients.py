@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
 
 from lowmark.wire.kafka.repeated_messages import Seldom, Unheard
@@ -32,7 +32,7 @@ __all__ = [
     "FENCED", "KafkaProblem", "KafkaRefused", "KafkaSettings", "KafkaSettingsError", "KafkaUnavailable",
     "SaslMechanism", "Secret", "SecurityProtocol", "TopicProblem", "admin", "consumer", "delete_topics",
     "ensure_topics", "gapless_producer", "is_passing", "last_written_ms", "log_problem", "producer", "spark_options",
-    "topic_ids", "transactional_producer", "translate", "unasked_admin", "verify_topics", "watermarks",
+    "topic_ids", "transactional_producer", "translate", "unasked_admin", "until_end", "verify_topics", "watermarks",
 ]  # fmt: skip
 
 _LOG = logging.getLogger("lowmark.kafka")
@@ -42,6 +42,7 @@ _LOG.addFilter(Unheard())
 _PAUSE_S = 0.02
 _MISSING_AFTER_MS = 5000  # after this, a topic that brokers do not know is reported as missing, not as too new
 _ANSWER_WITHIN_S = 10.0
+_NEXT_RECORD_WITHIN_S = 30.0
 _FIRST_ANSWER_WITHIN_S = 6.0  # a command that gets no answer says so within ten seconds, including its own start
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -183,6 +184,19 @@ def consumer(
     if not stable:
         options["isolation.level"] = "read_uncommitted"
     return _made(Consumer, options, settings, on_problem)
+
+
+def until_end(reader: Consumer, settings: KafkaSettings) -> Iterator[Message]:
+    """The records up to the end of the one partition that is assigned. The reader tells ends."""
+    while True:
+        message = reader.poll(_NEXT_RECORD_WITHIN_S)
+        error = KafkaError(KafkaError._TIMED_OUT) if message is None else message.error()
+        if error is None:
+            yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return
+        else:
+            raise translate(error, settings)
 
 
 def watermarks(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> tuple[int, int]:
