@@ -6,6 +6,7 @@ operands of one type: only constants, and integers beside doubles, are converted
 
 from __future__ import annotations
 
+import ast
 import operator
 import struct
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "BOOL", "FLOAT", "LLVM_TYPES", "SIGNED", "UNSIGNED", "Array", "Const", "Scalar", "TranslationError", "Tuple",
-    "Value", "Writer", "common_type", "key_of", "operands_of", "returned_type",
+    "Value", "Writer", "common_type", "key_of", "operands_of", "returned_type", "sign_of",
 ]  # fmt: skip
 
 SIGNED, UNSIGNED, FLOAT, BOOL = "int64", "uint64", "float64", "bool"
@@ -24,6 +25,11 @@ _ELEMENTS = {"uint8": ("i8", "zext"), "int32": ("i32", "sext"), "uint32": ("i32"
 
 _RANGES = {SIGNED: (-(1 << 63), (1 << 63) - 1), UNSIGNED: (0, (1 << 64) - 1)}
 
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
+    ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<",
+    ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
 _FOLDS: dict[str, Callable[..., int | float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift,
@@ -363,3 +369,9 @@ def common_type(values: Sequence[Value]) -> str | None:
     if all(isinstance(number, bool) for number in numbers):
         return BOOL
     return FLOAT if any(isinstance(number, float) for number in numbers) else SIGNED
+
+
+def sign_of(op: ast.operator | ast.cmpop) -> str:
+    if (sign := _SIGNS.get(type(op))) is None:
+        raise TranslationError(f"{type(op).__name__} is not understood")
+    return sign

@@ -32,15 +32,11 @@ from lowmark.jit.llvm_values import (
     key_of,
     operands_of,
     returned_type,
+    sign_of,
 )
 
 __all__ = ["Module", "Primitive"]
 
-_SIGNS: dict[type[ast.AST], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
-    ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<",
-    ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
-}  # fmt: skip
 _NUMPY = {"nan": Const(math.nan), "inf": Const(math.inf)}
 _CASTS = {"int64": SIGNED, "uint64": UNSIGNED, "float64": FLOAT}
 _LARGE = 200
@@ -224,7 +220,7 @@ class _Function:
             case ast.Assign(targets=[target], value=value):
                 self._assign(target, self._value(value))
             case ast.AugAssign(target, op, value):
-                self._changed(target, _sign(op), value)
+                self._changed(target, sign_of(op), value)
             case ast.Return(value):
                 self._return(None if value is None else self._value(value))
             case ast.If(test, body, orelse):
@@ -393,7 +389,7 @@ class _Function:
             case ast.Tuple(items):
                 return Tuple(tuple(map(self._value, items)))
             case ast.BinOp(left, op, right):
-                return writer.computed(_sign(op), self._value(left), self._value(right))
+                return writer.computed(sign_of(op), self._value(left), self._value(right))
             case ast.UnaryOp(ast.USub(), operand):
                 return writer.negated(self._value(operand))
             case ast.UnaryOp(ast.Invert(), operand):
@@ -401,7 +397,7 @@ class _Function:
             case ast.UnaryOp(ast.Not(), operand):
                 return writer.untrue(self._value(operand))
             case ast.Compare(left, ops, comparators):
-                return self._compared([left, *comparators], list(map(_sign, ops)))
+                return self._compared([left, *comparators], list(map(sign_of, ops)))
             case ast.BoolOp():
                 return self._chosen(expr, lambda: Const(True), lambda: Const(False))
             case ast.IfExp(test, body, orelse):
@@ -498,9 +494,3 @@ class _Function:
             case ast.Name(name):
                 return self._module.call(writer, name, arguments)
         raise TranslationError(f"{ast.unparse(function)} cannot be called")
-
-
-def _sign(op: ast.operator | ast.cmpop) -> str:
-    if (sign := _SIGNS.get(type(op))) is None:
-        raise TranslationError(f"{type(op).__name__} is not understood")
-    return sign
