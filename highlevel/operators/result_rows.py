@@ -11,7 +11,7 @@ from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import GROUP_TUPLES, Layout
 from highlevel.groups.ordering import sort_keys
 from highlevel.interface import Words
-from highlevel.operators.parts import Part
+from highlevel.operators.window_groups import WindowGroups
 from lowmark.query.aggregates.calls import DIFFERENTIAL, function
 from lowmark.query.aggregates.finalise import Details, Groups
 from lowmark.query.expr.evaluate import Bools, Ints, Values, all_valid, place
@@ -56,7 +56,7 @@ class RowBuilder:
         groups = self._grouped(GroupRows.of((table,)))
         return self._rows(groups, [window], np.zeros(len(groups.rows), np.int64))
 
-    def together(self, part: Part) -> tuple[Words, list[tuple[int, Reason]]]:
+    def together(self, part: WindowGroups) -> tuple[Words, list[tuple[int, Reason]]]:
         """The rows of several windows, and the reasons of such nulls by window."""
         several = len(part.windows) > 1
         if several and self._plan.details:

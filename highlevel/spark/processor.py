@@ -27,7 +27,7 @@ from highlevel.spark.sink.dead_letters import DeadLetters
 from highlevel.spark.sink.messages import Bundle, Report, left_behind
 from highlevel.spark.sink.outgoing import Outgoing, scratch_folder
 from highlevel.spark.sink.suppression import Suppression
-from highlevel.spark.sink.tokens import HISTORY, Chain, History, before_the_first
+from highlevel.spark.sink.tokens import HISTORY, Chain, Past, before_the_first
 from highlevel.spark.state_store import SparkByteStore
 from highlevel.state import PiecewiseState, StateRefused
 from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError
@@ -206,7 +206,7 @@ class _BucketWork:
             case Complete(windows=None):
                 self._checksums.on(output)
 
-    def _write(self) -> History:
+    def _write(self) -> Past:
         """Write the results, or begin to. Returns the past for the next batch."""
         spec = self._spec
         sink: BucketSink = sink_of(

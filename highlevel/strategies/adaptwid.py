@@ -25,7 +25,7 @@ from highlevel.groups.layout import Layout
 from highlevel.groups.split import by_pane, split
 from highlevel.groups.state import ONLY, tables_space
 from highlevel.interface import State, Words
-from highlevel.operators.parts import Part
+from highlevel.operators.window_groups import WindowGroups
 from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts, Mode, mode_space
 from highlevel.strategies.holding import Ended, holding_windows
 from highlevel.strategies.paned import Panes
@@ -144,7 +144,7 @@ class _EndedParts:
             spans.append(eager)
         return range(min(span.start for span in spans), max(span.stop for span in spans)) if spans else None
 
-    def parts(self, first: int, end: int) -> Iterator[Part]:
+    def parts(self, first: int, end: int) -> Iterator[WindowGroups]:
         known = first - 1
         lazy = holding_windows(self._holding.window, self._panes, first, end)
         eager = list(self._holding.windows.numbers(first, end, self._state))
@@ -153,7 +153,7 @@ class _EndedParts:
                 yield self._part(window)
             known = window
 
-    def _part(self, window: int) -> Part:
+    def _part(self, window: int) -> WindowGroups:
         extent = self._holding.window.extent(window)
         panes = map(self._panes.table, self._panes.within(extent.start, extent.stop))
         lazy = [table for table in panes if len(table)]
@@ -161,12 +161,12 @@ class _EndedParts:
         if eager is not None and not lazy:
             return eager
         if eager is None and len(lazy) == 1:
-            return Part.of(window, lazy[0], lazy[0].tuples)
+            return WindowGroups.of(window, lazy[0], lazy[0].tuples)
         table = GroupTable(self._holding.layout)
         if eager is not None:
             table.merge_groups(eager.groups)
         table.merge_tables(lazy)
-        return Part.of(window, table, table.tuples)
+        return WindowGroups.of(window, table, table.tuples)
 
     def leave(self, first: int) -> None:
         self._holding.look(first, self._state)

@@ -14,7 +14,7 @@ from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
 from highlevel.groups.state import tables_space
 from highlevel.interface import State, Words
-from highlevel.operators.parts import Part
+from highlevel.operators.window_groups import WindowGroups
 from highlevel.strategies.paned import Assembly, Panes, assembly_of
 from lowmark.query.expr.evaluate import Ints
 from lowmark.query.windows.window import Window, WindowKind
@@ -30,7 +30,7 @@ class Ended(Protocol):
         """From the first window that holds a tuple to one after the last; None if there is none."""
         ...
 
-    def parts(self, first: int, end: int) -> Iterator[Part]:
+    def parts(self, first: int, end: int) -> Iterator[WindowGroups]:
         """The windows from `first` up to `end` that hold a tuple, ascending. The caller releases the windows of a part
         before it takes the next part."""
         ...
@@ -84,10 +84,10 @@ class _EndedPanes:
         keys = self._panes.keys
         return range(self._window.wids(keys[0]).start, self._window.wids(keys[-1]).stop) if keys else None
 
-    def parts(self, first: int, end: int) -> Iterator[Part]:
+    def parts(self, first: int, end: int) -> Iterator[WindowGroups]:
         for window in holding_windows(self._window, self._panes, first, end):
             table = self._assembly.table(window, self._panes, self._state)
-            yield Part.of(window, table, self._tuples(window, table))
+            yield WindowGroups.of(window, table, self._tuples(window, table))
 
     def _tuples(self, window: int, table: GroupTable) -> int:
         if self._window.kind is not WindowKind.LANDMARK:

@@ -13,7 +13,7 @@ from highlevel.groups.group_table import GroupRows
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import by_pane
 from highlevel.interface import Space, State, Words
-from highlevel.operators.parts import Part
+from highlevel.operators.window_groups import WindowGroups
 from highlevel.strategies.holding import Ended
 from highlevel.strategies.window_block import WindowBlock
 from lowmark.query.expr.evaluate import Ints
@@ -86,11 +86,11 @@ class Windows:
                 base + at for at in np.flatnonzero(self._block(key, state).held).tolist() if first <= base + at < end
             )
 
-    def held(self, window: int, state: State) -> Part | None:
+    def held(self, window: int, state: State) -> WindowGroups | None:
         """The groups of a window; None: it holds no tuple."""
         return next(self.parts(window, window + 1, state), None)
 
-    def parts(self, first: int, end: int, state: State) -> Iterator[Part]:
+    def parts(self, first: int, end: int, state: State) -> Iterator[WindowGroups]:
         """The groups of the windows from `first` up to `end`, in ascending order."""
         for key in self._keys(end, state):
             if (key + 1) * self._width <= first:
@@ -147,7 +147,7 @@ class _EndedWindows:
     def span(self) -> range | None:
         return self._windows.span(self._below, self._state)
 
-    def parts(self, first: int, end: int) -> Iterator[Part]:
+    def parts(self, first: int, end: int) -> Iterator[WindowGroups]:
         return self._windows.parts(first, end, self._state)
 
     def leave(self, first: int) -> None:

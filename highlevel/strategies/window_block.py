@@ -14,7 +14,7 @@ from highlevel.groups.group_table import GroupRows, GroupTable, add_carry
 from highlevel.groups.layout import Layout, with_one_form
 from highlevel.groups.spread_kernel import pack, spread_rows, unpack
 from highlevel.interface import Words
-from highlevel.operators.parts import Part
+from highlevel.operators.window_groups import WindowGroups
 from lowmark.jit.native_code import Laid
 from lowmark.query.expr.evaluate import Bools, Ints
 
@@ -61,14 +61,14 @@ class WindowBlock:
             for window in range(max(int(firsts[group]) - base, 0), min(int(stops[group]) - base, self._width)):
                 add_carry(self._carries, (int(places[group]) * self._width + window, fold), lacks)
 
-    def part(self, first: int, stop: int, base: int) -> Part:
+    def part(self, first: int, stop: int, base: int) -> WindowGroups:
         """The groups of the windows from `first` up to `stop`, numbered as if the block began with `base`."""
         tuples = self._tuples[:, first:stop]
         windows, groups = np.nonzero(tuples.T)
         slots = groups * self._width + windows + first
         counts = np.bincount(windows, minlength=stop - first)
         held = np.flatnonzero(counts)
-        return Part(
+        return WindowGroups(
             (held + (first + base)).tolist(),
             tuples.sum(axis=0)[held].tolist(),
             counts[held].tolist(),

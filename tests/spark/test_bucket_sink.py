@@ -12,7 +12,7 @@ from highlevel.spark.sink import outgoing, transaction
 from highlevel.spark.sink.bucket_sink import BucketSink
 from highlevel.spark.sink.messages import Bundle, Position
 from highlevel.spark.sink.outgoing import Outgoing
-from highlevel.spark.sink.tokens import Chain, History, before_the_first
+from highlevel.spark.sink.tokens import Chain, Past, before_the_first
 from highlevel.spark.sink.transaction import Transactions, Undone
 from lowmark.wire.kafka.clients import KafkaProblem, admin, transactional_producer
 from lowmark.wire.kafka.settings import consumer_options
@@ -25,9 +25,9 @@ NEW = before_the_first("checkpoint")
 
 
 def run(
-    place: Place, sink: BucketSink, batch: int, past: History, *output: Bundle | Position, given: int = 0,
+    place: Place, sink: BucketSink, batch: int, past: Past, *output: Bundle | Position, given: int = 0,
     number: int = 1,
-) -> History:  # fmt: skip
+) -> Past:  # fmt: skip
     """A batch of a bucket, as the processor runs it; returns the state that it leaves. `given` is its input, `number`
     the run's."""
     chain = Chain(past.digest)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highlevel.spark.errors import CheckpointRefused, TakenOver
-from highlevel.spark.sink.tokens import Chain, History, before_the_first, is_written, restated
+from highlevel.spark.sink.tokens import Chain, Past, before_the_first, is_written, restated
 from lowmark.wire.records.sink_token import Token, Told
 
 PAST = before_the_first("cp")
@@ -135,4 +135,4 @@ def test_a_state_that_was_rolled_back_is_refused(seen: int, back: int, replanned
 
 def test_the_past_is_kept_in_the_state() -> None:
     past = PAST.after("d", part(3, 1, "e"), "me")
-    assert History.decode(past.encode()) == past
+    assert Past.decode(past.encode()) == past

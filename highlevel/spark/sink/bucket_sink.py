@@ -22,7 +22,7 @@ from highlevel.spark.session import LAST_WORDS
 from highlevel.spark.sink.messages import Bundle
 from highlevel.spark.sink.outgoing import Part
 from highlevel.spark.sink.token_notes import note_of, token_of
-from highlevel.spark.sink.tokens import History, is_written
+from highlevel.spark.sink.tokens import Past, is_written
 from highlevel.spark.sink.transaction import Fenced, Place, Transactions, Undone
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import KafkaSettings, log_problem, unasked_admin
@@ -49,7 +49,7 @@ class BucketSink:
         """Prepare to open, in the background."""
         self._transactions.warm()
 
-    def begin(self, past: History, batch: Token, parts: Sequence[Part] | None) -> History | None:
+    def begin(self, past: Past, batch: Token, parts: Sequence[Part] | None) -> Past | None:
         """The state that `write` will leave, if that is certain: then `write` may run while other buckets work. It is
         uncertain in the first batch of a run, since the run before may have written it with other queries. Without
         parts there is nothing to write and nobody to ask: the next batch with results is judged by the same past.
@@ -64,7 +64,7 @@ class BucketSink:
         written = replace(batch, part=len(parts) - 1, last=True)
         return past.after(batch.digest, written, self.holder)
 
-    def write(self, past: History, batch: Token, parts: Iterable[Part]) -> History:
+    def write(self, past: Past, batch: Token, parts: Iterable[Part]) -> Past:
         """Write what Kafka does not have yet of a batch that has begun; returns the state that this leaves. Raises
         JobStopped: then nothing more may be written."""
         # Without parts, too: the three must belong together.
@@ -75,7 +75,7 @@ class BucketSink:
         assert self._stored is not None, "judged"
         return past.after(batch.digest, self._stored, self.holder)
 
-    def _take(self, past: History) -> None:
+    def _take(self, past: Past) -> None:
         """Keep the producer that is open if it has written last."""
         if past.holder != self.holder or not self._transactions.usable:
             self._transactions.drop()
@@ -109,7 +109,7 @@ class BucketSink:
             "end the other process"
         )
 
-    def _write(self, past: History, token: Token, part: Part) -> None:
+    def _write(self, past: Past, token: Token, part: Part) -> None:
         if is_written(self._stored, past, token):
             return
         assert self._stored is not None, "judged"

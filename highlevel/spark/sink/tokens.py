@@ -16,13 +16,13 @@ from highlevel.interface import Space
 from highlevel.spark.errors import WAYS_OUT, CheckpointRefused, TakenOver
 from lowmark.wire.records.sink_token import Token
 
-__all__ = ["HISTORY", "Chain", "History", "before_the_first", "is_written", "restated"]
+__all__ = ["HISTORY", "Chain", "Past", "before_the_first", "is_written", "restated"]
 
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class Past:
     """What a bucket's state says of its past. The token of which it speaks stands in Kafka when a batch begins."""
 
     digest: str  # of all input so far
@@ -35,20 +35,20 @@ class History:
         return json.dumps([self.digest, self.batch, self.part, self.written, self.holder]).encode()
 
     @classmethod
-    def decode(cls, piece: bytes) -> History:
+    def decode(cls, piece: bytes) -> Past:
         return cls(*json.loads(piece))
 
-    def after(self, digest: str, written: Token, holder: str) -> History:
-        return History(digest, written.batch, written.part, written.digest, holder)
+    def after(self, digest: str, written: Token, holder: str) -> Past:
+        return Past(digest, written.batch, written.part, written.digest, holder)
 
 
-HISTORY: Space[History] = Space("history", History.encode, History.decode)
+HISTORY: Space[Past] = Space("history", Past.encode, Past.decode)
 
 
-def before_the_first(checkpoint: str) -> History:
+def before_the_first(checkpoint: str) -> Past:
     """The past of a bucket without state."""
     digest = hashlib.blake2b(checkpoint.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return History(digest, written=digest)
+    return Past(digest, written=digest)
 
 
 class Chain:
@@ -70,7 +70,7 @@ class Chain:
         return self._hash.hexdigest()
 
 
-def is_written(stored: Token | None, past: History, part: Token) -> bool:
+def is_written(stored: Token | None, past: Past, part: Token) -> bool:
     """Whether Kafka has this part already; else it is the next one to write. `stored` is the token in Kafka, read when
     no other producer can write; `past` is that of the state with which the batch began. Raises TakenOver or
     CheckpointRefused when the three do not belong together: then nothing may be written."""
