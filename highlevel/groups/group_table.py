@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.groups.find_kernel import find_rows
 from highlevel.groups.layout import GROUP_KEYS, GROUP_TUPLES, SEED, Layout, with_one_form
-from highlevel.groups.merge_kernel import fill_index, merge_rows
+from highlevel.groups.merge_kernel import fill_index, find_rows, merge_rows
 from highlevel.interface import Words
 from lowmark.jit.native_code import Laid
 from lowmark.query.aggregates.calls import DIFFERENTIAL

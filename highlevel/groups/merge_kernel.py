@@ -1,8 +1,8 @@
-"""The kernel that merges rows into a table of groups, by the program of a `Layout`.
+"""The kernels that merge rows into a table of groups, by the program of a `Layout`, and that find rows in it.
 
-It is compiled once for all queries, runs without the GIL and allocates nothing: when it needs room, in the table or for
-events, it returns early and is called again for the rest of the rows. It processes rows in blocks: it finds each row's
-group, then applies each fold to the block, so the program is interpreted once per block.
+They are compiled once for all queries, run without the GIL and allocate nothing. A merge that needs room, in the table
+or for events, returns early and is called again for the rest of the rows. It processes rows in blocks: it finds each
+row's group, then applies each fold to the block, so the program is interpreted once per block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from highlevel.groups.fold_kernel import fold_rows
 from highlevel.groups.layout import BLOCK, GROUP_KEYS, GROUP_NULLS, GROUP_TUPLES
 from lowmark.jit.compiled import compiled
 
-__all__ = ["fill_index", "merge_rows"]
+__all__ = ["fill_index", "find_rows", "merge_rows"]
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -129,3 +129,34 @@ def fill_index(table: Words, used: int, index: Words, key_end: int, key_mask: np
         while index[slot] != _ZERO:
             slot = (slot + _ONE) & mask
         index[slot] = (h & ~_LOW_HALF) | np.uint64(g + 1)
+
+
+@compiled
+def _find_rows(
+    rows: Words, shift: int, positions: Ints, table: Words, index: Words, seed: np.uint64, key_end: int,
+    key_mask: np.uint64,
+) -> None:  # fmt: skip
+    """`positions` receives the place of each row's group in `table`, or −1; `index` is the table's index. `shift` is 1
+    where rows begin with a pane, 0 where they are groups."""
+    mask = np.uint64(index.shape[0] - 1)
+    key_bits = key_mask << np.uint64(shift)
+    for i in range(rows.shape[0]):
+        nulls = rows[i, GROUP_NULLS] >> np.uint64(shift) & key_mask
+        h = _hash(rows, i, GROUP_KEYS + shift, key_end + shift, nulls, seed)
+        tag, slot = h & ~_LOW_HALF, h & mask
+        g = np.int64(-1)
+        while g < 0 and index[slot] != _ZERO:
+            entry = index[slot]
+            if entry & ~_LOW_HALF == tag:
+                g = np.int64(entry & _LOW_HALF) - np.int64(1)
+                same = (table[g, GROUP_NULLS] & key_mask) << np.uint64(shift) == rows[i, GROUP_NULLS] & key_bits
+                for at in range(GROUP_KEYS, key_end):
+                    same = same and table[g, at] == rows[i, at + shift]
+                if not same:
+                    g = np.int64(-1)
+            slot = (slot + _ONE) & mask
+        positions[i] = g
+
+
+find_rows: Callable[..., None] = _find_rows
+"""Takes arguments laid out beforehand."""

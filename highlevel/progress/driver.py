@@ -27,8 +27,7 @@ from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
-from highlevel.progress.promises.lane_values import LaneValues
-from highlevel.progress.promises.told_values import ToldValues
+from highlevel.progress.promises.stored_values import LaneValues, ToldValues
 from highlevel.progress.promises.values import ValuePromises, about_values, in_panes, news, of_all
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.progress.served import SERVED, joining_steps, served

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from highlevel.interface import Words
 from highlevel.join.shared import SharedJoinOperator
-from highlevel.join.shared.scheduling import throughputs
+from highlevel.join.shared.shared_join import throughputs
 from highlevel.row_marks import RowMark
 from lowmark.query.plan.joins import Scheduling
 from lowmark.query.plan.shared_joins import SCHEDULES, SharedJoin

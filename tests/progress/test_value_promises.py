@@ -17,7 +17,7 @@ from highlevel.limits import GroupLimit
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.lanes import Lane, Lanes
 from highlevel.progress.outputs import Forward
-from highlevel.progress.promises.lane_values import LaneValues
+from highlevel.progress.promises.stored_values import LaneValues
 from highlevel.progress.promises.values import ValuePromises, in_panes, news, of_all
 from highlevel.progress.records import Arrival, Record
 from highlevel.rosters.roster import Roster

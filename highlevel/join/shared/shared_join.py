@@ -24,18 +24,20 @@ from highlevel.join.output import Combine
 from highlevel.join.output_promises import Promising
 from highlevel.join.probe_kernel import START
 from highlevel.join.shared.buffer import SEED, Index, SharedBuffer
-from highlevel.join.shared.schedule_kernel import find_due, scan_rows
-from highlevel.join.shared.scheduling import number_of, throughputs
+from highlevel.join.shared.schedule_kernel import LWO, MQT, SWF, find_due, scan_rows
 from highlevel.join.shared.waiting import BoundMove, WaitingRows, waiting_space
 from highlevel.row_marks import RowMark
 from lowmark.query.expr.evaluate import evaluate, holds
-from lowmark.query.plan.shared_joins import SharedJoin
+from lowmark.query.plan.joins import Scheduling
+from lowmark.query.plan.shared_joins import SharedJoin, width
 from lowmark.wire.records.punctuations import Promise
 
-__all__ = ["SharedJoinOperator"]
+__all__ = ["SharedJoinOperator", "throughputs"]
 
 Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]
+
+_SCHEDULES = {Scheduling.LWO: LWO, Scheduling.SWF: SWF, Scheduling.MQT: MQT}
 
 _ROOM = 1 << 15
 """Most results found or emitted at a time. Their rows must fit into memory, however skewed the keys are."""
@@ -59,7 +61,7 @@ class SharedJoinOperator:
         self._marks = [JoinMarks(*each) for each in zip(plan.joins, self._promising, strict=True)]
         self._waiting = waiting_space(len(plan.joins))
         self._gain = throughputs(plan)
-        self._schedule = number_of(plan.scheduling)
+        self._schedule = _SCHEDULES[plan.scheduling]
 
     def rows_of(self, port: int) -> Space[Bin]:
         """The rows kept of a port, for audits."""
@@ -214,3 +216,21 @@ class SharedJoinOperator:
 
 def _arrays(index: Index) -> tuple[Words, Ints, Ints, Shorts, Shorts, Shorts]:
     return index.keys, index.times, index.numbers, index.heads, index.older, index.newer
+
+
+def throughputs(plan: SharedJoin) -> npt.NDArray[np.float64]:
+    """MaxQT (Hammad 2003, 3.3): at [i, j] the most queries that a row serves for each ns of window, if it has scanned i
+    windows and may scan up to j."""
+    widths = [0, *map(width, plan.joins)]
+    served = [0, *np.cumsum(plan.readers).tolist()]
+    found = np.zeros((len(widths), len(widths)))
+    for met in range(len(widths) - 1):
+        for upto in range(met + 1, len(widths)):
+            gains = (_gain(served[k] - served[met], widths[k] - widths[met]) for k in range(met + 1, upto + 1))
+            found[met, upto] = max(gains)
+    return found
+
+
+def _gain(queries: int, more: int) -> float:
+    """Queries served for each ns; a window that adds no time is scanned at once."""
+    return queries / more if more else float("inf")
