@@ -250,8 +250,8 @@ class BucketDriver:
         )
 
     def _join(self, queries: frozenset[str], steps: frozenset[str]) -> None:
-        """Let queries begin in the middle of their input: from each node's frontier on, and wholly behind all granules
-        of which tuples have come."""
+        """Let queries begin in the middle of their input: each node's frontier is the first promise that they get, and
+        their first whole window begins after the last granule of which tuples have come."""
         own = {name: ledger for name, ledger in self._ledgers.items() if name not in self._exchanges}
         whole = {name: max(of.frontier.value, NEVER if of.high is None else of.high + 1) for name, of in own.items()}
         self._losses.join(queries, steps, whole)
@@ -319,9 +319,8 @@ class BucketDriver:
             self._merge(lane, rows, merge)
 
     def _breaking(self, lane: Lane, rows: Words) -> Bools | None:
-        """Which rows a promise about values excludes: one of their own lane, or one of all lanes that operators have
-        got. The latter can bind a source that joined or began again since and never made it. None: no row is
-        excluded."""
+        """Which rows break a promise about values: one of their own lane, or one that the operators have got, which is
+        of all lanes. That one also binds a source that joined or began again after it. None: no row breaks one."""
         held = self._held[lane.node].promises
         if not lane.values and not held:
             return None

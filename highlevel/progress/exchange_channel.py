@@ -56,8 +56,8 @@ def _closed_jointly(plan: QueryPlan, node: str) -> frozenset[str]:
 
 
 def bucket_source(bucket: int, life: int | None = None) -> str:
-    """The name of a bucket as a source of an exchange. `life`: the generation of a query that its job has begun later
-    than others; each life has sources of its own, because an epoch is a source's on all nodes."""
+    """The name of a bucket as a source of an exchange. `life`: the generation of a query that the job began later than
+    others. Each generation has sources of its own, because a source has the same epoch on all nodes."""
     return f"bucket-{bucket}" if life is None else f"bucket-{bucket}.{life}"
 
 

@@ -174,7 +174,7 @@ class JobQuery:
         self._handed_back = number
 
     def _begin(self, number: int) -> None:
-        before, self._begun = self._begun, number  # before it looks whether it may: `halted` looks the other way round
+        before, self._begun = self._begun, number  # set before it asks whether it may begin: `halted` asks in reverse
         if self._halting.is_set():
             self._begun = before
             self._stopping.wait()

@@ -112,7 +112,7 @@ class CheckpointFolder:
         return [int(name) for name in self._files.names(f"{checkpoint.id}/{log}") if name.isdecimal()]
 
     def make_durable(self, checkpoint: Checkpoint, batch: int) -> None:
-        """Durable on return: what Spark needs to run this batch again, whatever happens to the machine."""
+        """Make durable what Spark needs to run this batch again after a crash of the machine."""
         if self._files.durable:
             return
         folder = checkpoint.id
@@ -129,7 +129,8 @@ class CheckpointFolder:
         return [f"{operator}/{shard}" for operator in operators for shard in self._files.names(operator)]
 
     def _undurable(self, file: str, version: re.Pattern[str]) -> bool:
-        """Spark writes a snapshot of the state, a .zip, at any time, and needs the newest from then on."""
+        """Whether the file may be lost in a crash and is needed: it is of this version, or a snapshot of the state (a
+        .zip), which Spark writes at any time and needs from then on."""
         if file.endswith(".zip") and file not in self._snapshots:
             self._snapshots.add(file)
             return True

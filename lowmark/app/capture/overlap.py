@@ -34,7 +34,7 @@ class Overlap:
 
     @property
     def is_over(self) -> bool:
-        """Whether one of them is served for too long."""
+        """Whether a former plan has been served for the whole overlap."""
         return any(each.until_s <= self._now_s() for each in self._former)
 
     def after(self, were: Sequence[QueryPlan], are: Sequence[QueryPlan], length_s: float) -> Overlap:

@@ -63,7 +63,7 @@ class CaptureReload:
         self._plans = tuple(plans)
         self._overlap = Overlap(now_s)
         self._now_s = now_s
-        self._again_s = -inf  # before, no overlap is ended: the last attempt failed
+        self._again_s = -inf  # no overlap is ended before this time: the last attempt failed
         self._threads = threads
         self._asked = threading.Event()
         self._worker: threading.Thread | None = None

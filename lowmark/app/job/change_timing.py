@@ -2,7 +2,8 @@
 
 Captures that have the new text serve the former stage beside the new one for `job.overlap`. A source covers the new
 stage from the moment at which it took the text. The job changes once the former queries have told all windows that
-begin earlier, or when the overlap is over: windows that not all sources cover then say `lossy: not-covered`.
+begin before all sources cover the new stage. It changes at the end of the overlap in any case: windows that not all
+sources cover then say `lossy: not-covered`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _moves(start: JobStart, there: Collection[str]) -> str:
 
 
 def _repeated(standing: StartState, history: Callable[[], History]) -> str:
-    """The rows that a new generation, which is the way out, would write again."""
+    """The rows that a new generation would write again, where only a new generation can start."""
     try:
         begun_anew(standing, history())
     except RowsWouldRepeat as repeated:

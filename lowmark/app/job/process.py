@@ -398,7 +398,7 @@ class _Job:
         theirs = claims.fence(others) if asked.new_generation else {}
         checkpoint = start.judged(folder, written, partial(self._judged, asked))
         folder.check(checkpoint)
-        if checkpoint.run > 1:  # the check may have withdrawn a commit, behind which queries were to change
+        if checkpoint.run > 1:  # the check may have withdrawn a commit: then queries change later
             checkpoint = start.judged(folder, written, partial(self._judged, asked))
         checkpoint = replace(checkpoint, topics=topics)
         first, read = checkpoint.run == 1, checkpoint.roster.streams
@@ -415,7 +415,7 @@ class _Job:
             name: note_of(restated(token, start.name, checkpoint.id, checkpoint.run, name in anew))
             for name, token in taken.items()
         }
-        if checkpoint.run > 1:  # before the checkpoint says that they have begun, or their token were missing
+        if checkpoint.run > 1:  # first, because a bucket that has begun must have a token
             claims.write({name: notes[name] for name in anew})
         folder.write(checkpoint)
         notes |= {place.name: note_of_owner(start.owners[query]) for query, place in start.queries.items()}

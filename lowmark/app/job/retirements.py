@@ -1,4 +1,4 @@
-"""Tells the buckets of stages that no query of a job reads any more to drop their state.
+"""Has buckets drop their state when no query of the job reads their stage any more.
 
 A bucket works only when a record comes, and captures may have left the topic: so the job writes one record to each
 partition itself.

@@ -1,4 +1,4 @@
-"""Metrics of whom windows wait for, computed when they are read."""
+"""Metrics of the sources that windows wait for. They are computed when they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the process that rules a job to change whom windows wait for, and waits for its answer."""
+"""Asks the process of a job to change the sources that windows wait for, and waits for its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SOURCES = "`lowmark sources` shows streams and sources"
 
 
 def ask(config: Config, job: str, source: str, action: Action) -> str:
-    """Returns what is in force then. EnvironmentNotReady says why nothing came of it."""
+    """Returns what is in force after the answer. EnvironmentNotReady says why there was none."""
     stream = _stream(config, job, source, action)
     log = SourcesLog(config.kafka, Topic(TopicKind.SOURCES, None, config.prefix).name)
     offset = log.append(Request(job, stream, source, action, f"{os.uname().nodename}:{os.getpid()}"))

@@ -107,8 +107,8 @@ class JobSpark:
         return self._spark
 
     def admitted(self, stack: ExitStack, folder: CheckpointFolder) -> Asked | None:
-        """What each host of the cluster must have, when all that are there have it; HostRefused names one that has not.
-        None: there is no cluster."""
+        """Checks that each host of the cluster has what the job needs there, and returns that; HostRefused names a host
+        that lacks it. None: there is no cluster."""
         if self._master is not None and not self.is_cluster:
             return None
         session = self.start(stack).session

@@ -105,7 +105,8 @@ class JobStart:
         return {query: of.law for query, of in self._replays.items() if of.law is not None}
 
     def left(self, stored: Checkpoint | None) -> Mapping[BucketKey, Place]:
-        """The same of the stages of a checkpoint that no query reads any more, as far as their topics exist."""
+        """By stage and bucket: where the token stands of a stage in the checkpoint that no query reads any more, if its
+        topic exists."""
         keys = sorted(key for key in (() if stored is None else stored.placements) if key[0] not in self.stages)
         if not keys:
             return {}
