@@ -29,7 +29,7 @@ P = TypeVar("P")
 STATE_VERSION = 11
 """Version of the head before each piece, and of the way in which pieces are combined."""
 
-_SMALL = 1 << 16
+_SMALL = 1 << 15
 """Bytes of the largest tail. To read and write it with each addition costs less than parts do, which have to be listed,
 read one by one and merged."""
 

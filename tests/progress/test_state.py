@@ -186,7 +186,7 @@ def test_keys_are_listed_without_a_look_at_the_pieces(size):
 
 @pytest.mark.parametrize("size", [1_000, 100_000])
 def test_a_micro_batch_writes_what_is_new_and_not_what_is_held(size):
-    store, batches, tail = Counting(), 240, 1 << 16
+    store, batches, tail = Counting(), 240, 1 << 15
     for number in range(batches):
         state = PiecewiseState(store, "beef")
         part = state.part(BYTES, 1) or b""
