@@ -17,10 +17,13 @@ from highlevel.row_marks import RowMark
 from lowmark.wire.records.punctuations import Promise
 from lowmark.wire.records.verdicts import Reason
 
-__all__ = ["MarkOut", "Operator", "Out", "Space", "State", "Words"]
+__all__ = ["ONLY", "MarkOut", "Operator", "Out", "Space", "State", "Words"]
 
 Words = npt.NDArray[np.uint64]
 """Rows in word form, C-contiguous, `schema.words` wide."""
+
+ONLY = 0
+"""The key of the only piece in a space."""
 
 P = TypeVar("P")
 

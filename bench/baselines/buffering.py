@@ -13,8 +13,8 @@ import numpy as np
 
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.state import ONLY, rows_space
-from highlevel.interface import MarkOut, Out, State, Words
+from highlevel.groups.state import rows_space
+from highlevel.interface import ONLY, MarkOut, Out, State, Words
 from highlevel.operators.incoming import in_windows, panes_of
 from highlevel.operators.result_rows import RowBuilder
 from highlevel.row_marks import RowMark

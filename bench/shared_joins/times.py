@@ -15,8 +15,7 @@ import numpy as np
 from bench.common.join_runs import NS, rows_of
 from bench.common.reports import Figure, write_csv
 from bench.common.response_times import Burst, Collected, Costs, bursts_of, fitted, pareto_times
-from highlevel.interface import Words
-from highlevel.join.bounds import ONLY
+from highlevel.interface import ONLY, Words
 from highlevel.join.kept_rows import Kept
 from highlevel.join.shared import SharedJoinOperator
 from highlevel.join.shared.buffer import SharedBuffer

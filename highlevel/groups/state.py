@@ -13,12 +13,10 @@ from highlevel.groups.layout import Layout
 from highlevel.interface import Space, Words
 
 __all__ = [
-    "ONLY", "ClosedSoFar", "SlidingGroups", "closing_space", "early_space", "rows_space", "running_space",
+    "ClosedSoFar", "SlidingGroups", "closing_space", "early_space", "rows_space", "running_space",
     "tables_space",
 ]  # fmt: skip
 
-ONLY = 0
-"""The key of the only piece in a space."""
 
 _CLOSING = struct.Struct(">qBq")
 _RUNNING = struct.Struct(">qq")

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from highlevel.interface import Space
 
-__all__ = ["ONLY", "Bounds", "bounds_space"]
-
-ONLY = 0
-"""The key of the only piece in a space."""
+__all__ = ["Bounds", "bounds_space"]
 
 
 @dataclass(frozen=True, slots=True)

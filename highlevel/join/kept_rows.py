@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.groups.split import split
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import ONLY, Out, Space, State, Words
 from highlevel.join.absence import Absence
 from highlevel.join.bins import Bin, bins_space
-from highlevel.join.bounds import ONLY, Bounds, bounds_space
+from highlevel.join.bounds import Bounds, bounds_space
 from highlevel.row_marks import Extent
 from lowmark.query.plan.nodes import Join
 from lowmark.query.windows.join_bands import Bands

@@ -16,8 +16,8 @@ from highlevel.groups.closed_groups import take_closed
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
-from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, early_space, tables_space
-from highlevel.interface import MarkOut, Out, State, Words
+from highlevel.groups.state import ClosedSoFar, closing_space, early_space, tables_space
+from highlevel.interface import ONLY, MarkOut, Out, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.incoming import in_windows, panes_of, timely

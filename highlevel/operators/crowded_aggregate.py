@@ -11,8 +11,8 @@ import numpy as np
 from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import GROUP_KEYS, GROUP_TUPLES, keyed_by_pane
 from highlevel.groups.split import split
-from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import MarkOut, Out, State, Words
+from highlevel.groups.state import ClosedSoFar, closing_space, tables_space
+from highlevel.interface import ONLY, MarkOut, Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds, window_bounds
 from highlevel.operators.incoming import in_windows, panes_of, timely, with_pane_as_key
 from highlevel.operators.row_windows.extents import Extents, Spans

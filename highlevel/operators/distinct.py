@@ -10,8 +10,8 @@ from highlevel.groups.group_table import GroupTable
 from highlevel.groups.joint_closing import complete, progressing, within_reach
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
-from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import MarkOut, Out, State, Words
+from highlevel.groups.state import ClosedSoFar, closing_space, tables_space
+from highlevel.interface import ONLY, MarkOut, Out, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds
 from highlevel.operators.incoming import panes_of, timely
 from highlevel.operators.result_rows import RowBuilder

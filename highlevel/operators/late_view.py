@@ -11,8 +11,9 @@ from highlevel.groups.layout import Layout
 from highlevel.interface import Words
 from highlevel.operators.result_rows import RowBuilder
 from lowmark.query.expr.evaluate import assemble_rows, evaluate, holds
-from lowmark.query.expr.expressions import Expr, Field, Named, fields
+from lowmark.query.expr.expressions import Expr, Named, fields
 from lowmark.query.plan.nodes import Aggregate, Finish, Gather, NodeInput, QueryPlan, Reduce, Send, Totals
+from lowmark.query.plan.steps.columns import itself_of
 from lowmark.query.windows.window import Window, WindowKind
 from lowmark.wire.records.partials import PANE, TUPLES, TUPLES_WORD
 from lowmark.wire.records.verdicts import Scalar
@@ -53,7 +54,7 @@ class LateView:
             columns = reader.columns
         else:
             self._input = schema
-            columns = tuple(_itself(column) for column in schema if not column.name.startswith("_"))
+            columns = tuple(itself_of(column) for column in schema if not column.name.startswith("_"))
         self._columns = tuple(
             column for column in columns if _reads(column, self._input) and column.name not in (PANE, TUPLES)
         )
@@ -96,7 +97,7 @@ class LateView:
 
 def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
     """The columns that the SELECT makes from the aggregate's; if exchanges follow, those that it shows after them."""
-    shown, reached, returning = tuple(map(_itself, output)), {step}, set[str]()
+    shown, reached, returning = tuple(map(itself_of, output)), {step}, set[str]()
     for number, reader in enumerate(plan.steps[step + 1 :], step + 1):
         above = [source.step for source in reader.inputs if not isinstance(source, NodeInput)]
         back = any(isinstance(source, NodeInput) and source.node in returning for source in reader.inputs)
@@ -113,10 +114,6 @@ def _selected(plan: QueryPlan, step: int, output: Schema) -> tuple[Named, ...]:
             case _:
                 pass
     return shown
-
-
-def _itself(column: Column) -> Named:
-    return Named(column.name, Field(column.name, column.kind, column.nullable))
 
 
 def _reads(column: Named, schema: Schema) -> bool:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from highlevel.interface import Space, State
+from highlevel.interface import ONLY, Space, State
 from highlevel.join.shared.handover import listed_steps
 from highlevel.state import PiecewiseState
 from lowmark.query.plan.fingerprint import plan_digest, step_digests
@@ -19,7 +19,6 @@ from lowmark.query.plan.nodes import QueryPlan, Stage
 
 __all__ = ["SERVED", "Served", "joining_steps", "served", "sweep"]
 
-_ONLY = 0
 
 _OWNED = (
     "step.", "query.", "late.", "suppressed.", "checksums.", "ledger.", "frontier.", "values.", "sent.",
@@ -51,7 +50,7 @@ def served(plans: Iterable[QueryPlan], life: Callable[[str], int]) -> Served:
 def joining_steps(state: State, plans: Sequence[QueryPlan], now: Served) -> tuple[frozenset[str], frozenset[str]]:
     """The queries that join the bucket, and the digests of the steps that no other query has served until now. None,
     if nothing has been served before."""
-    before = state.get(SERVED, _ONLY)
+    before = state.get(SERVED, ONLY)
     if before is None or before == now:
         return frozenset(), frozenset()
     staying = _staying(plans, before, now)
@@ -63,7 +62,7 @@ def joining_steps(state: State, plans: Sequence[QueryPlan], now: Served) -> tupl
 
 def sweep(state: PiecewiseState, stage: Stage, plans: Sequence[QueryPlan], now: Served) -> bool:
     """Delete what queries have stored that do not go on. Returns whether there were any."""
-    before = state.get(SERVED, _ONLY)
+    before = state.get(SERVED, ONLY)
     if before is None or before == now:
         return False
     staying = _staying(plans, before, now)

@@ -23,8 +23,8 @@ import numpy as np
 from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import by_pane, split
-from highlevel.groups.state import ONLY, tables_space
-from highlevel.interface import State, Words
+from highlevel.groups.state import tables_space
+from highlevel.interface import ONLY, State, Words
 from highlevel.operators.window_groups import WindowGroups
 from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts, Mode, mode_space
 from highlevel.strategies.holding import Ended, holding_windows

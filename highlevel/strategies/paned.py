@@ -18,8 +18,8 @@ from typing import Protocol
 
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import Layout
-from highlevel.groups.state import ONLY, SlidingGroups, running_space, tables_space
-from highlevel.interface import Space, State
+from highlevel.groups.state import SlidingGroups, running_space, tables_space
+from highlevel.interface import ONLY, Space, State
 from lowmark.query.aggregates.calls import DIFFERENTIAL
 from lowmark.query.optimize.window_strategy import MUCH_OVERLAP
 from lowmark.query.windows.window import Window, WindowKind

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from highlevel.groups.layout import Layout
-from highlevel.groups.state import ONLY, running_space, tables_space
+from highlevel.groups.state import running_space, tables_space
+from highlevel.interface import ONLY
 from highlevel.operators.aggregate import AggregateOperator
 from highlevel.state import MemoryState
 from highlevel.strategies.adaptwid_switching import COSTS, HoldingCosts, mode_space

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Out, Space, State, Words
-from highlevel.join.bounds import ONLY, Bounds, bounds_space
+from highlevel.interface import ONLY, Out, Space, State, Words
+from highlevel.join.bounds import Bounds, bounds_space
 from highlevel.join.in_order.hold import HeldRows, Hold
 from highlevel.join.in_order.switching import Switching, started, switching_space
 from highlevel.join.in_order.unjoined import Unjoined

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Space, State, Words
+from highlevel.interface import ONLY, Space, State, Words
 from highlevel.join.oblivious.disk_buffer import DiskBuffer, DiskRoom
 from highlevel.join.oblivious.memory_policy import Handling, MemoryPolicy
 from highlevel.join.oblivious.monitor import Monitor, monitor_space
@@ -27,8 +27,6 @@ __all__ = ["Admission", "Admitted", "InputRows"]
 Ints = npt.NDArray[np.int64]
 Admitted = tuple[int, Words]
 """An input and rows of it that are admitted now."""
-
-_ONLY = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +62,14 @@ class Admission:
 
     def monitor(self, state: State) -> Monitor:
         """The monitor of the inputs as the join sees them."""
-        return state.get(self._monitor, _ONLY) or Monitor(self._given)
+        return state.get(self._monitor, ONLY) or Monitor(self._given)
 
     def strategy(self, state: State) -> Buffering:
-        return self._only or state.get(self._strategy, _ONLY) or Buffering.KEEP
+        return self._only or state.get(self._strategy, ONLY) or Buffering.KEEP
 
     def sorting(self, port: int, state: State) -> int:
         """Rows of an input that wait to be sorted."""
-        piece = state.get(self._sorting[port], _ONLY)
+        piece = state.get(self._sorting[port], ONLY)
         return 0 if piece is None else len(piece.rows)
 
     def on_disk(self, port: int, state: State) -> int:
@@ -91,7 +89,7 @@ class Admission:
             return
         order = self._order(port, state)
         order.observe(self._keys(port, rows))
-        state.put(self._orders[port], _ONLY, order)
+        state.put(self._orders[port], ONLY, order)
         self._decide(state)
         yield from self._pass_on(port, rows, None, state)
         yield from self._read(state)
@@ -112,16 +110,16 @@ class Admission:
 
     def least(self, port: int, state: State) -> int:
         """The least time of an input's waiting rows; FOREVER: no row waits."""
-        on_disk, piece = self._disks[port].least(state), state.get(self._sorting[port], _ONLY)
+        on_disk, piece = self._disks[port].least(state), state.get(self._sorting[port], ONLY)
         sorting = int(piece.rows[0, piece.key].view(np.int64)) if piece is not None else FOREVER
         return sorting if on_disk is None else min(sorting, on_disk)
 
     def forget(self, state: State) -> None:
         """Drop the keys that no later question concerns."""
-        monitor = state.get(self._monitor, _ONLY)
+        monitor = state.get(self._monitor, ONLY)
         if monitor is not None:
             monitor.forget()
-            state.put(self._monitor, _ONLY, monitor)
+            state.put(self._monitor, ONLY, monitor)
 
     def _waits(self, state: State) -> bool:
         """Whether any row waits. Rows can still wait after a bound of memory was lifted."""
@@ -139,7 +137,7 @@ class Admission:
         ]
         chosen = self._policy.strategy(self._traits(state), lags, current)
         if chosen is not current:
-            state.put(self._strategy, _ONLY, chosen)
+            state.put(self._strategy, ONLY, chosen)
 
     def _traits(self, state: State) -> tuple[Traits, ...]:
         """The traits of the inputs as they arrive."""
@@ -154,14 +152,14 @@ class Admission:
     def _pass_on(self, port: int, rows: Words, below: int | None, state: State) -> Iterator[Admitted]:
         """Pass rows through the sort buffer, then to the disk or to the join."""
         handling, space, disk = self._handling(state)[port], self._sorting[port], self._disks[port]
-        piece = state.get(space, _ONLY)
+        piece = state.get(space, ONLY)
         if piece is not None or handling.holds:
             piece = piece or SortBuffer(np.empty((0, rows.shape[1]), np.uint64), self._inputs[port].key)
             rows = piece.add(rows, handling.holds, below)
             if len(piece.rows):
-                state.put(space, _ONLY, piece)
+                state.put(space, ONLY, piece)
             else:
-                state.drop(space, _ONLY)
+                state.drop(space, ONLY)
         if not len(rows):
             return
         if handling.spills:
@@ -191,13 +189,13 @@ class Admission:
     def _tell(self, port: int, below: int, state: State) -> None:
         monitor = self.monitor(state)
         monitor.promise(port, below if below == FOREVER else below // self._inputs[port].size)
-        state.put(self._monitor, _ONLY, monitor)
+        state.put(self._monitor, ONLY, monitor)
         state.drop(self._promised, port)
 
     def _admit(self, port: int, rows: Words, state: State) -> Admitted:
         monitor = self.monitor(state)
         monitor.observe(port, self._keys(port, rows))
-        state.put(self._monitor, _ONLY, monitor)
+        state.put(self._monitor, ONLY, monitor)
         return port, rows
 
     def _keys(self, port: int, rows: Words) -> Ints:
@@ -206,4 +204,4 @@ class Admission:
         return keys if one.size == 1 else keys // one.size
 
     def _order(self, port: int, state: State) -> Scrambling:
-        return state.get(self._orders[port], _ONLY) or Scrambling(self._inputs[port].scrambling)
+        return state.get(self._orders[port], ONLY) or Scrambling(self._inputs[port].scrambling)

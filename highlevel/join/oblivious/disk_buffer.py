@@ -27,7 +27,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Space, State, Words
+from highlevel.interface import ONLY, Space, State, Words
 
 __all__ = ["BLOCK_BYTES", "DiskBuffer", "DiskBufferError", "DiskFull", "DiskRoom", "room_of"]
 
@@ -38,7 +38,6 @@ Ints = npt.NDArray[np.int64]
 BLOCK_BYTES = 1 << 18
 """Largest size of a block, in bytes: what one read brings into memory."""
 
-_ONLY = 0
 _WORDS = struct.Struct(">I")  # words of a row
 
 
@@ -276,7 +275,7 @@ class DiskBuffer:
             queue.next += 1
             written += len(part)
         queue.tail = queue.tail[written:].copy() if written else queue.tail
-        state.put(self._queue, _ONLY, queue)
+        state.put(self._queue, ONLY, queue)
 
     def take(self, least: int, through: int | None, state: State) -> Iterator[Words]:
         """Remove rows from the front, block by block, until `least` rows are taken and no waiting row has a key up to
@@ -290,7 +289,7 @@ class DiskBuffer:
             found = block.rows()
             block.free()
             state.drop(self._blocks, number)
-            state.put(self._queue, _ONLY, queue)
+            state.put(self._queue, ONLY, queue)
             taken += rows
             yield found
         if not queue.blocks and len(queue.tail):
@@ -299,7 +298,7 @@ class DiskBuffer:
             end = min(len(keys), max(least - taken, wanted))
             if end > 0:
                 found, queue.tail = queue.tail[:end], queue.tail[end:].copy()
-                state.put(self._queue, _ONLY, queue)
+                state.put(self._queue, ONLY, queue)
                 yield found
 
     def _least(self, queue: _BlockQueue) -> int:
@@ -310,7 +309,7 @@ class DiskBuffer:
         return min(waiting)
 
     def _known(self, state: State) -> _BlockQueue:
-        return state.get(self._queue, _ONLY) or _BlockQueue(np.empty((0, self._words), np.uint64))
+        return state.get(self._queue, ONLY) or _BlockQueue(np.empty((0, self._words), np.uint64))
 
 
 def _rows(data: bytes) -> Words:

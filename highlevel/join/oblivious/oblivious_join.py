@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Out, State, Words
+from highlevel.interface import ONLY, Out, State, Words
 from highlevel.join.bins import Bin
-from highlevel.join.bounds import ONLY, Bounds, bounds_space
+from highlevel.join.bounds import Bounds, bounds_space
 from highlevel.join.join import JoinOperator
 from highlevel.join.lookups import matchable
 from highlevel.join.oblivious.admission import Admission, Admitted, InputRows

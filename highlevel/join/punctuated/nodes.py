@@ -19,8 +19,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Space, State, Words
-from highlevel.join.bounds import ONLY
+from highlevel.interface import ONLY, Space, State, Words
 from highlevel.join.probe_kernel import START
 from highlevel.join.punctuated.node_kernel import (
     find_nodes,

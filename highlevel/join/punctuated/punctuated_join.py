@@ -25,9 +25,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Out, Space, State, Words
+from highlevel.interface import ONLY, Out, Space, State, Words
 from highlevel.join.base import WindowJoin
-from highlevel.join.bounds import ONLY
 from highlevel.join.lookups import Key, keys_of, matchable
 from highlevel.join.punctuated.nodes import Nodes, NodeStore, TimeBin
 from highlevel.join.punctuated.promised_values import PromisedValues

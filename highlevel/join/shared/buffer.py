@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.groups.split import split
-from highlevel.interface import Space, State, Words
+from highlevel.interface import ONLY, Space, State, Words
 from highlevel.join.bins import Bin, bins_space
-from highlevel.join.bounds import ONLY
 from highlevel.join.lookups import Key, keys_of
 from highlevel.join.shared.schedule_kernel import link_rows
 from lowmark.query.plan.nodes import Join

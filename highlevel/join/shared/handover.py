@@ -13,9 +13,9 @@ from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
-from highlevel.interface import Space, State, Words
+from highlevel.interface import ONLY, Space, State, Words
 from highlevel.join.bins import bins_space
-from highlevel.join.bounds import ONLY, Bounds, bounds_space
+from highlevel.join.bounds import Bounds, bounds_space
 from highlevel.join.kept_rows import Kept
 from highlevel.join.marks import JoinMarks
 from highlevel.join.output_promises import Promising

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import MarkOut, Out, Space, State, Words
+from highlevel.interface import ONLY, MarkOut, Out, Space, State, Words
 from highlevel.join.bins import Bin
-from highlevel.join.bounds import ONLY
 from highlevel.join.kept_rows import Kept, partners_of
 from highlevel.join.lookups import matchable
 from highlevel.join.marks import JoinMarks

@@ -16,7 +16,7 @@ import numpy as np
 from highlevel.groups.ordering import sort_keys, sorted_rows
 from highlevel.groups.split import split
 from highlevel.groups.state import rows_space
-from highlevel.interface import MarkOut, Out, Space, State, Words
+from highlevel.interface import ONLY, MarkOut, Out, Space, State, Words
 from highlevel.operators.bounds import moved_frontier, promise_bounds
 from highlevel.operators.incoming import panes_of, timely
 from highlevel.row_marks import RowMark, counted_anew
@@ -30,7 +30,6 @@ from lowmark.wire.rows.words import column_of
 
 __all__ = ["NumberOperator"]
 
-_ONLY = 0
 _TOGETHER = 1 << 16
 """Waiting panes are output together once they have this many tuples; the last pane may exceed it."""
 
@@ -64,12 +63,12 @@ class NumberOperator:
         self._keeps_lows = plan.panes and not plan.order
 
     def on_batch(self, port: int, rows: Words, state: State, out: Out) -> None:
-        counter = state.get(self._counter, _ONLY) or _Counter()
+        counter = state.get(self._counter, ONLY) or _Counter()
         panes, rows = timely(panes_of(rows), rows, counter.frontier, out)
         if not self._plan.order and len(panes):
             panes = np.maximum(np.maximum.accumulate(panes), counter.high)
             counter.high = int(panes[-1])
-            state.put(self._counter, _ONLY, counter)
+            state.put(self._counter, ONLY, counter)
         for pane, part in split(panes, rows):
             waiting = state.get(self._waiting, pane) or []
             waiting.append(part.copy())
@@ -79,7 +78,7 @@ class NumberOperator:
                 state.put(self._lows, pane, low if known is None else min(low, known))
 
     def on_promise(self, port: int, promise: Promise, state: State, out: Out) -> None:
-        counter = state.get(self._counter, _ONLY) or _Counter()
+        counter = state.get(self._counter, ONLY) or _Counter()
         frontier = moved_frontier(promise, PANE, counter.frontier)
         if frontier is None:
             return
@@ -96,7 +95,7 @@ class NumberOperator:
         if ready:
             self._give(ready, counter, out)
         counter.frontier = frontier
-        state.put(self._counter, _ONLY, counter)
+        state.put(self._counter, ONLY, counter)
         promise_bounds(out, frontier, self._bounds(frontier, counter, state))
 
     def _bounds(self, frontier: int, counter: _Counter, state: State) -> Iterator[tuple[str, int | None]]:
@@ -107,7 +106,7 @@ class NumberOperator:
 
     def on_mark(self, port: int, mark: RowMark, state: State, out: MarkOut) -> None:
         """Map a mark. Tuples of one source get numbers in order of arrival, so a loss concerns all later ones."""
-        counter = state.get(self._counter, _ONLY) or _Counter()
+        counter = state.get(self._counter, ONLY) or _Counter()
         names, number = self._plan.output.names, self._plan.number
         if number is None:
             out.mark(0, mark.at({name: mark.extents[name] for name in names if name in mark.extents}))

@@ -19,8 +19,8 @@ import numpy as np
 
 from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import GROUP_KEYS, GROUP_TUPLES
-from highlevel.groups.state import ONLY, tables_space
-from highlevel.interface import MarkOut, Out, Space, State, Words
+from highlevel.groups.state import tables_space
+from highlevel.interface import ONLY, MarkOut, Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.incoming import in_windows, panes_of
 from highlevel.operators.row_windows.extents import Extents, Spans

@@ -18,8 +18,8 @@ import numpy as np
 from highlevel.groups.group_table import GroupTable
 from highlevel.groups.layout import GROUP_TUPLES, Layout
 from highlevel.groups.split import split
-from highlevel.groups.state import ONLY, tables_space
-from highlevel.interface import Space, State, Words
+from highlevel.groups.state import tables_space
+from highlevel.interface import ONLY, Space, State, Words
 from highlevel.limits import GroupLimit
 from lowmark.query.bind.keys import free_name
 from lowmark.query.expr.evaluate import Bools, Ints

@@ -15,8 +15,8 @@ import numpy as np
 from highlevel.groups.group_table import GroupRows, GroupTable
 from highlevel.groups.layout import Layout
 from highlevel.groups.split import split
-from highlevel.groups.state import ONLY, ClosedSoFar, closing_space, tables_space
-from highlevel.interface import MarkOut, Out, Space, State, Words
+from highlevel.groups.state import ClosedSoFar, closing_space, tables_space
+from highlevel.interface import ONLY, MarkOut, Out, Space, State, Words
 from highlevel.limits import GroupLimit
 from highlevel.operators.bounds import promise_bounds
 from highlevel.operators.row_windows.extents import Extents, Spans, before

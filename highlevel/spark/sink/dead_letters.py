@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from highlevel.interface import Space, State
+from highlevel.interface import ONLY, Space, State
 from lowmark.wire.records.record import BadReason
 
 __all__ = ["DeadLetters"]
@@ -17,8 +17,6 @@ __all__ = ["DeadLetters"]
 _IN_A_BATCH = 20
 _IN_AN_HOUR = 200
 _HOUR_US = 3600 * 10**6
-
-_ONLY = 0
 
 
 @dataclass(slots=True)
@@ -51,12 +49,12 @@ class DeadLetters:
         self.counts[reason] = count = self.counts.get(reason, 0) + 1
         if count > _IN_A_BATCH:
             return False
-        hours = self._state.get(_HOURS, _ONLY) or _Hours()
+        hours = self._state.get(_HOURS, ONLY) or _Hours()
         hour, written = hours.written.get(reason.value, (0, 0))
         now = max(hour, appended_us // _HOUR_US)
         written = written if now == hour else 0
         if written >= _IN_AN_HOUR:
             return False
         hours.written[reason.value] = now, written + 1
-        self._state.put(_HOURS, _ONLY, hours)
+        self._state.put(_HOURS, ONLY, hours)
         return True

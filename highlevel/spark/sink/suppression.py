@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from highlevel.interface import Space, State
+from highlevel.interface import ONLY, Space, State
 from highlevel.progress.outputs import Output, ResultRows
 from highlevel.spark.checkpoint.checkpoint import Completed
 from lowmark.query.windows.window import Window
@@ -23,7 +23,6 @@ from lowmark.wire.rows.values import NEVER, show
 
 __all__ = ["Suppression", "digest"]
 
-_ONLY = 0
 
 _NOT_COVERED = Verdict(frozenset({Reason.NOT_COVERED}))
 
@@ -135,13 +134,13 @@ class Suppression:
 
     def _news(self, query: str, completed: Completed) -> _News:
         fresh = _News(completed.bound == NEVER, list(completed.since))
-        return self._state.get(self._space(query), _ONLY) or fresh
+        return self._state.get(self._space(query), ONLY) or fresh
 
     def _note(self, complete: Complete, completed: Completed) -> None:
         news = self._news(complete.query, completed)
         if not news.begun and complete.end >= completed.bound:
             news.begun = True
-            self._state.put(self._space(complete.query), _ONLY, news)
+            self._state.put(self._space(complete.query), ONLY, news)
 
     def _rest_of_news(
         self, told: Amendment | Correction, window: Window, completed: Completed
@@ -151,7 +150,7 @@ class Suppression:
             if (known := digest(told)) not in news.old:
                 return told
             news.old.remove(known)
-            self._state.put(self._space(told.query), _ONLY, news)
+            self._state.put(self._space(told.query), ONLY, news)
             return None
         if isinstance(told, Correction):
             return _rest_of_correction(told, window, completed.bound)

@@ -84,7 +84,7 @@ class Calls:
             self._totals[expr] = Total(column, expr)
             self._names.append(column.name)
         column = self._totals[expr].column
-        return Field(column.name, column.kind, column.nullable)
+        return Field.of(column)
 
     def _arguments(self, name: str, call: s.FunctionCall) -> tuple[tuple[s.Expression, ...], tuple[str, ...]]:
         """The arguments to compute, and the constants after them as written."""

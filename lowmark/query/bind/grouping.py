@@ -68,7 +68,7 @@ def group(
     names.aliases.update((column.name.casefold(), column.expr) for column in columns if column.name in aliases)
     having = None if select.having is None else post.condition(select.having)
     order = _order(select, scope, post, keys.named)
-    selected = (*(Named(column.name, _field(column)) for column in shown), *columns)
+    selected = (*(Named(column.name, Field.of(column)) for column in shown), *columns)
     distinct = selected if _needs_distinct(select, keys, columns) else ()
     if distinct and order:
         _check_distinct_order(select, order, columns, scope.text)
@@ -268,7 +268,3 @@ def _window_columns(frame: Frame) -> tuple[Column, ...]:
         return ()
     kind = frame.window.axis.kind
     return (Column(WINDOW_START, kind, frame.window.kind is WindowKind.LANDMARK), Column(WINDOW_END, kind))
-
-
-def _field(column: Column) -> Field:
-    return Field(column.name, column.kind, column.nullable)

@@ -130,7 +130,7 @@ class _RowBinder:
         wa = self._spec.wa
         if wa is None:
             column = self._scope.relation.column("ts")
-            return None if column is None else Field(column.name, column.kind, column.nullable)
+            return None if column is None else Field.of(column)
         if not self._is_row_num(wa):
             self._lowering.lower(wa)  # reports errors inside WA first
             hint = "write WA row_num, or give the sizes as times"

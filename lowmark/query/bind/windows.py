@@ -237,7 +237,7 @@ class _Binder:
             raise self._error(
                 "this window needs a WA: its input has no ts", spec.span, progressing_columns(self._scope)
             )
-        return column.name, Field(column.name, column.kind, column.nullable), spec.span
+        return column.name, Field.of(column), spec.span
 
     def _extent(self, spec: s.WindowClause, kind: Kind) -> tuple[WindowKind, int, int]:
         """Kind, RANGE (0 for a landmark window) and SLIDE in units of the attribute."""

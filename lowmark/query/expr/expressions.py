@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from lowmark.query.expr.constant_sets import Ranges
 from lowmark.query.parse.size_limits import LEVELS, OPERATIONS, TooLarge
-from lowmark.wire.rows.schema import Kind
+from lowmark.wire.rows.schema import Column, Kind
 
 __all__ = [
     "Call",
@@ -93,6 +93,10 @@ class Field:
     nullable: bool = False
     range: Interval | None = field(default=None, compare=False, repr=False)
     """For integers: the range in which it lies, if known. Ranges do not count in comparisons of fields."""
+
+    @classmethod
+    def of(cls, column: Column) -> Field:
+        return cls(column.name, column.kind, column.nullable)
 
 
 @dataclass(frozen=True, slots=True)

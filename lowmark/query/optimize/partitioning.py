@@ -261,7 +261,7 @@ def _joint_key(joined: Joined, column: Expr | None) -> int | None:
     for number, side in enumerate(joined.sides):
         if not has_every_row(joined.kind, number):
             continue
-        own = {side.named(c.name): Field(c.name, c.kind, c.nullable) for c in side.relation.known}
+        own = {side.named(c.name): Field.of(c) for c in side.relation.known}
         if read and read <= own.keys():
             sought = substitute(column, own)
             return next((key for key, keys in enumerate(joint_keys(joined)) if keys[number] == sought), None)

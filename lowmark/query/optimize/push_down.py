@@ -116,7 +116,7 @@ class _Parts:
     def __post_init__(self) -> None:
         self.local = [[] for _ in self.base.sides]
         self._own: dict[str, tuple[int, Field]] = {
-            side.named(column.name): (number, Field(column.name, column.kind, column.nullable))
+            side.named(column.name): (number, Field.of(column))
             for number, side in enumerate(self.base.sides)
             for column in side.relation.known
         }

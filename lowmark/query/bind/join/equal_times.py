@@ -94,9 +94,9 @@ class _Equalities:
             for own in relation.known:
                 column = Column(f"{label}.{own.name}", own.kind, own.nullable)
                 shown.append(column)
-                self._own[column.name] = number, Field(own.name, own.kind, own.nullable)
+                self._own[column.name] = number, Field.of(own)
         columns = tuple(shown)
-        values: dict[str, Expr] = {column.name: Field(column.name, column.kind, column.nullable) for column in columns}
+        values: dict[str, Expr] = {column.name: Field.of(column) for column in columns}
         whole = Relation(columns, (Arm(Joined((), True, None, columns), None, values),))
         names = InputNames(Scope(text, None, whole, tuple(labels)), "a condition")
         self._lowering = Lowering(text, strings, names)

@@ -100,7 +100,7 @@ def with_extremes(scope: Scope, select: s.Select) -> Scope:
                 found[name] = Extreme(name, word == EXTREMES[0], of)
     columns = tuple(Column(name, Kind.TIME) for name in found)
     base = replace(arm.base, extremes=tuple(found.values()), columns=(*arm.base.columns, *columns))
-    values = {**arm.values, **{column.name: _field(column) for column in columns}}
+    values = {**arm.values, **{column.name: Field.of(column) for column in columns}}
     relation = scope.relation
     arms = (replace(arm, base=base, values=values),)
     return replace(scope, relation=replace(relation, arms=arms, hidden=(*relation.hidden, *columns)))
@@ -233,7 +233,7 @@ class _Joining:
         windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]
         if kind is s.JoinKind.FULL:
             base = _timed(base, f"({', '.join(labels)}).time")
-            windows.append(InputWindow(_field(base.columns[-1]), max(side.size for side in sides)))
+            windows.append(InputWindow(Field.of(base.columns[-1]), max(side.size for side in sides)))
         values = _fields(base.columns, known)
         shown = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.columns)
         hidden = tuple(_column(side, own, kind, n) for n, side in seen for own in side.relation.hidden)
@@ -300,7 +300,7 @@ def _band(left: InputWindow, right: InputWindow) -> Expr:
 def _seen(window: InputWindow, side: Side, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> InputWindow:
     """The window of an input of a side, over the columns of the join."""
     read = {*fields(window.attribute)}
-    columns = {own.name: _field(_column(side, own, kind, number)) for own in side.relation.known if own.name in read}
+    columns = {own.name: Field.of(_column(side, own, kind, number)) for own in side.relation.known if own.name in read}
     return InputWindow(substitute(window.attribute, columns), window.size, window.whole and has_every_row(kind, number))
 
 
@@ -317,13 +317,9 @@ def _unlabelled(scope: Scope) -> Scope:
     return Scope(scope.text, label, shown)
 
 
-def _field(column: Column) -> Field:
-    return Field(column.name, column.kind, column.nullable)
-
-
 def _fields(columns: Iterable[Column], known: Mapping[str, Interval | None]) -> dict[str, Expr]:
     """The columns of a join, with the known ranges of its inputs' columns."""
-    return {column.name: replace(_field(column), range=known.get(column.name)) for column in columns}
+    return {column.name: replace(Field.of(column), range=known.get(column.name)) for column in columns}
 
 
 def _column(side: Side, own: Column, kind: s.JoinKind = s.JoinKind.INNER, number: int = 0) -> Column:

@@ -104,7 +104,7 @@ class _InputBinder:
                 f"this window needs a WA: {self._label} has no ts", self._text, spec.span,
                 progressing_columns(self._scope),
             )  # fmt: skip
-        return Field(column.name, column.kind, column.nullable), spec.span
+        return Field.of(column), spec.span
 
 
 def side_of(label: str, prefix: str, relation: Relation, window: InputWindow) -> Side:
@@ -122,7 +122,7 @@ def _progress(prefix: str, relation: Relation, attribute: Sequence[Progress]) ->
     """The columns whose least value follows from that of the attribute, in the same way in all arms."""
     found = []
     for column in relation.columns:
-        ways = progresses(Field(column.name, column.kind, column.nullable), relation.arms)
+        ways = progresses(Field.of(column), relation.arms)
         if ways is None:
             continue
         arms = zip(relation.arms, attribute, ways, strict=True)

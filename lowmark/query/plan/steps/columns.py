@@ -12,7 +12,7 @@ __all__ = ["itself", "itself_of", "schema_of", "typed"]
 
 
 def itself_of(column: Column) -> Named:
-    return Named(column.name, Field(column.name, column.kind, column.nullable))
+    return Named(column.name, Field.of(column))
 
 
 def itself(item: Named) -> Named:

@@ -125,7 +125,7 @@ def _sent(base: Joined, number: int, read: set[str], strings: tuple[str, ...]) -
     for own in side.relation.known:
         if side.named(own.name) in read:
             name = free_name(own.name, _taken(columns))
-            columns.append(Named(name, Field(own.name, own.kind, own.nullable)))
+            columns.append(Named(name, Field.of(own)))
             shown.append((name, side.named(own.name)))
     attribute = _name_of(side.attribute, columns)
     if base.time is not None and base.time in read:

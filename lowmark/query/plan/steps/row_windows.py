@@ -183,7 +183,7 @@ class _Counted:
             pane=Pane(base.window.axis.unit, FIRST_ROW, self._at),
             keys=tuple(map(itself, base.keys)),
             details=tuple(map(itself, base.details)),
-            folds=tuple(Fold(fold.op, fold.columns, tuple(map(_column, fold.columns))) for fold in base.folds),
+            folds=tuple(Fold(fold.op, fold.columns, tuple(map(Field.of, fold.columns))) for fold in base.folds),
             grouped=True,
             strings=schema.strings,
         )
@@ -227,7 +227,3 @@ class _Counted:
 
 def _lifts(reduction: Reduction) -> list[Expr]:
     return [expr for fold in reduction.folds for expr in fold.lift]
-
-
-def _column(column: Column) -> Expr:
-    return Field(column.name, column.kind, column.nullable)
