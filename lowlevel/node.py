@@ -69,7 +69,7 @@ class SourceNodes:
     def start(self, *, touched: bool = False, taken_over: Collection[str] = ()) -> None:
         """Compile or load the kernel and allocate the tables. `touched`: the system allocates their memory now, for
         sources that do not wait; otherwise it does so bit by bit as packets come. `taken_over`: nodes that get no
-        table, because `take_over` follows and brings theirs."""
+        table, nor one for the connections that they watch, because `take_over` follows and brings theirs."""
         send_late = [node.name in self._send_late for node in self._nodes]
         reductions, sent = kernel_reductions(self._nodes, send_late)
         self._kernel, self._literals = kernel(reductions, self._build, sent, self._config.order)
@@ -80,8 +80,10 @@ class SourceNodes:
             if touched:
                 memory.touch()
             self._members[node.name] = SourceNode(node, memory)
+        brought = {watched_by(node) for node in self._nodes if node.name in taken_over}
         for key, closing in watched(self._nodes).items():
-            self._watchers[key] = Watcher(closing, self._config)
+            if key not in brought:
+                self._watchers[key] = Watcher(closing, self._config)
         if not taken_over:
             self._lay_out()
 
@@ -184,7 +186,8 @@ class SourceNodes:
         self._received, self._dropped, self._low = before._received, before._dropped, before._low
         members = self._members | before._members
         self._members = {node.name: members[node.name] for node in self._nodes}  # in the order of the kernel
-        self._watchers |= {key: watcher for key, watcher in before._watchers.items() if key in self._watchers}
+        watchers = self._watchers | before._watchers
+        self._watchers = {key: watchers[key] for key in watched(self._nodes)}
         self._lay_out()
 
     def taint(self, name: str, flaw: Flaw) -> None:

@@ -19,6 +19,7 @@ from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
+from lowlevel.closed_connections import Watcher
 from lowlevel.config import Flush, LowLevelConfig
 from lowlevel.node import SourceNodes
 from lowlevel.outbox import Outbox, Rows
@@ -357,14 +358,20 @@ def test_connections_that_where_leaves_out_are_not_promised(where: str, promised
     assert not seen.reasons
 
 
-def test_nodes_that_take_over_know_what_has_begun_to_close() -> None:
+@pytest.mark.parametrize("taken_over", [(), ("conn",)])
+def test_nodes_that_take_over_know_what_has_begun_to_close(
+    taken_over: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr("lowlevel.node.Watcher", lambda *given: made.append(given) or Watcher(*given))
     specs = in_order(BEATS[:20], conversation(1, 2, 5))
     (node,) = compile_query(PUNCTUATED["conn"], streams={"A": 1}, buckets=1).stage.nodes
     (other,) = compile_query(PUNCTUATED["tuple"], streams={"A": 1}, buckets=1).stage.nodes
     both = replace(node, name="conn"), replace(other, name="tuple")
     old, new = (SourceNodes(of, stream="A", config=LowLevelConfig(slots=64)) for of in (both[:1], both[::-1]))
     old.start()
-    new.start()
+    new.start(taken_over=taken_over)
+    assert len(made) == 3 - len(taken_over), "tables that are brought are not made"
     parts = list(blocks(specs, every_second(specs)))
     before = [output for part in parts[:6] for output in old.take(part)]
     assert not any(output.closed for output in before)
