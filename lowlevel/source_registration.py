@@ -139,7 +139,7 @@ class EpochWatch:
         for message in reader.consume(100, timeout=0.5):
             if message.error() is not None:
                 raise translate(message.error(), self._kafka)
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             offset = message.offset()
             match record:
                 case Registration(source=source) if self._epochs.get(source, offset) < offset:

@@ -49,7 +49,7 @@ class Watcher:
         message = self._reader.poll(_POLL_S)
         while message is not None:
             if message.error() is None:
-                record = decode(message.headers(), message.value(), lambda origin: None)
+                record = decode(message.headers(), message.value())
                 if isinstance(record, Complete):
                     self._ends[record.bucket] = max(self._ends[record.bucket], record.end)
                     yield record

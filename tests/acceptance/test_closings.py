@@ -144,7 +144,7 @@ def records_of(
                     found.append((partition, Batch(record.origin, record.sequence, record.rows, record.tuples)))
                 else:
                     wire = encode(record)
-                    assert decode(wire.headers, wire.value, lambda origin: None) == record
+                    assert decode(wire.headers, wire.value) == record
                     found.append((partition, record))
         yield found
 

@@ -144,7 +144,7 @@ def test_what_is_announced_of_it_can_be_written(tmp_path: Path) -> None:
     path.write_bytes(pcapng(WHOLE, frozenset(range(len(WHOLE)))))
     (complete,) = run([path], Scan(), "SELECT ts FROM Main").audit.spans
     record = encode(complete)
-    assert decode(list(record.headers), record.value, lambda origin: None) == complete
+    assert decode(list(record.headers), record.value) == complete
 
 
 def test_what_vanishes_between_the_passes_is_told(tmp_path: Path) -> None:

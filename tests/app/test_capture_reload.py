@@ -97,7 +97,7 @@ class Kept(Emitter):
         self.records.setdefault(topic, []).append(record)
 
     def punctuations(self, topic: str) -> list[Punctuation]:
-        found = [decode(of.headers, of.value, lambda origin: None) for of in self.records[topic]]
+        found = [decode(of.headers, of.value) for of in self.records[topic]]
         return [record for record in found if isinstance(record, Punctuation)]
 
 

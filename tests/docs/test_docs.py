@@ -254,7 +254,7 @@ def test_the_examples_of_records_can_be_read(heading: str, kind: RecordKind, ext
     assert example is not None
     headers = [*headers_of(kind), *((f"lm-{name}", value.encode()) for name, value in extra.items())]
     value = example[2].replace("…", "...").encode()
-    assert not isinstance(decode(headers, value, lambda origin: None), BadRecord)
+    assert not isinstance(decode(headers, value), BadRecord)
 
 
 def test_units_and_disorders_of_the_guide_are_known() -> None:

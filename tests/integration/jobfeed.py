@@ -263,7 +263,7 @@ class Feed:
             if message.error() is not None:
                 ended += 1
                 continue
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             sums = checksums[message.partition()]
             if isinstance(record, result_rows.ResultRow | result_rows.ResultRowsRecord):
                 place = record.generation, record.early

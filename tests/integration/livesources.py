@@ -96,7 +96,7 @@ class Hosts:
             if message.error() is not None:
                 ended += 1
                 continue
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if isinstance(record, Complete | Amendment) and record.windows is not None:
                 for window in range(record.windows.first, record.windows.to + 1):
                     if isinstance(record, Complete):

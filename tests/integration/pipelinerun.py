@@ -221,7 +221,7 @@ def _results(pipeline: Pipeline) -> dict[str, Results]:
             ended += 1
             continue
         name, place = topics[message.topic()], (message.topic(), message.partition())
-        record = decode(message.headers(), message.value(), lambda origin: None)
+        record = decode(message.headers(), message.value())
         if isinstance(record, ResultRow | ResultRowsRecord):
             written = [record] if isinstance(record, ResultRow) else record.one_by_one()
             rows[name][message.partition()] += [row.row for row in written]

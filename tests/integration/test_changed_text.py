@@ -82,7 +82,7 @@ def told(path: Path) -> list[tuple[list[dict[str, object]], list[Complete]]]:
     for bucket in range(BUCKETS):
         rows, completions = [], []
         for message in records(config, topic, bucket):
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if isinstance(record, Complete):
                 completions.append(record)
             else:

@@ -151,7 +151,7 @@ def shown(config: Config, plan: QueryPlan) -> tuple[list[ResultRow], list[Comple
         if message.error() is not None:
             ended += 1
             continue
-        record = decode(message.headers(), message.value(), lambda origin: None)
+        record = decode(message.headers(), message.value())
         if isinstance(record, Complete):
             completions.append(record)
         else:

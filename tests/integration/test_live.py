@@ -281,7 +281,7 @@ def _registered(path: Path) -> int:
     times = [
         message.timestamp()[1] * 10**6
         for message in records(config, topic, 0)
-        if isinstance(decode(message.headers(), message.value(), lambda origin: None), Registration)
+        if isinstance(decode(message.headers(), message.value()), Registration)
     ]
     assert len(times) == 2
     return max(times)
@@ -292,7 +292,7 @@ def _covered_from(path: Path) -> int:
     config = load_config(path)
     (plan,) = plan_queries(config)
     topic = Topic(TopicKind.PARTIALS, plan.stage.fingerprint, config.prefix).name
-    found = [decode(message.headers(), message.value(), lambda origin: None) for message in records(config, topic, 0)]
+    found = [decode(message.headers(), message.value()) for message in records(config, topic, 0)]
     return min(record.start_ns for record in found if isinstance(record, Punctuation) and record.start_ns is not None)
 
 

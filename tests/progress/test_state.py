@@ -392,4 +392,4 @@ def test_marks_say_of_a_granule_what_was_said_of_it(made, granule):
 def test_a_punctuation_says_from_when_on_its_epoch_covers(start_ns):
     record = Sender("a", start_ns=start_ns).promise(3)
     wire = encode(record)
-    assert decode(wire.headers, wire.value, lambda origin: None) == record
+    assert decode(wire.headers, wire.value) == record

@@ -204,7 +204,7 @@ def test_a_node_promises_what_all_its_sources_have(stored: bool) -> None:
 
 def decoded(record: Punctuation) -> Record:
     wire = encode(record)
-    found = decode(wire.headers, wire.value, lambda origin: None)
+    found = decode(wire.headers, wire.value)
     assert found == record
     assert isinstance(found, Punctuation)
     return found

@@ -40,7 +40,7 @@ def again(ruling: StreamRuling, rules: StreamRules) -> StreamRuling:
     """The next process of the job: it reads what this one has written."""
     assert ruling.in_force is not None
     wire = encode(ruling.in_force)
-    stored = decode(wire.headers, wire.value, lambda origin: None)
+    stored = decode(wire.headers, wire.value)
     assert isinstance(stored, RosterInForce)
     later = StreamRuling("job", rules, False)
     later.take(1_000, stored)

@@ -188,7 +188,7 @@ def test_rows_of_another_schema_or_of_a_stage_that_nobody_reads() -> None:
     assert isinstance(result, BadRecord)
     assert result.reason is BadReason.SCHEMA
     assert "the stage (pane int, tuples int, x int)" in result.detail
-    assert decode(record.headers, record.value, lambda origin: None) == BadRecord(
+    assert decode(record.headers, record.value) == BadRecord(
         BadReason.STAGE, "nobody here reads node main of stage 9f3a5c"
     )
     rows = EXAMPLES["batch"].rows
@@ -203,7 +203,7 @@ def test_rows_of_another_schema_or_of_a_stage_that_nobody_reads() -> None:
 def test_headers_of_others_are_ignored() -> None:
     record = encode(EXAMPLES["token"])
     extra = [("traceparent", b"00-\xff"), ("traceparent", None), *record.headers]
-    assert decode(extra, record.value, lambda origin: None) == EXAMPLES["token"]
+    assert decode(extra, record.value) == EXAMPLES["token"]
 
 
 def many_rows(panes: list[int]) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ TOKEN = Token(job="job", checkpoint="c", run=1, batch=-1, part=0, last=False, di
 
 
 def read(value: bytes) -> Token:
-    token = decode(headers_of(RecordKind.TOKEN), value, lambda origin: None)
+    token = decode(headers_of(RecordKind.TOKEN), value)
     assert isinstance(token, Token)
     return token
 
@@ -45,7 +45,7 @@ def test_of_many_queries_those_are_kept_that_come_first() -> None:
 def test_what_another_program_has_left_there_is_no_token(field: bytes, value: bytes) -> None:
     written = encode(TOKEN).value
     assert field in written
-    found = decode(headers_of(RecordKind.TOKEN), written.replace(field, value), lambda origin: None)
+    found = decode(headers_of(RecordKind.TOKEN), written.replace(field, value))
     assert isinstance(found, BadRecord)
 
 

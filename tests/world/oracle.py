@@ -84,7 +84,7 @@ def listed_runs(log: Log, stream: str) -> Mapping[str, Sequence[tuple[int, int]]
     """By source: from when to when the stream lists it, as the topic `sources` says in the end."""
     found: Sequence[ListedSource] = ()
     for entry in log[Topic(TopicKind.SOURCES, None).name, 0].read(0):
-        record = decode(list(entry.headers), entry.value, lambda origin: None)
+        record = decode(list(entry.headers), entry.value)
         if isinstance(record, RosterInForce) and record.stream == stream:
             found = record.members
     runs: dict[str, list[tuple[int, int]]] = {}
@@ -137,7 +137,7 @@ def _read(log: Log, plan: QueryPlan, bucket: int, told: _Told) -> Iterator[str]:
     total = generation = 0
     last: int | None = None
     for entry in log[Topic(TopicKind.RESULTS, plan.name).name, bucket].read(0):
-        record = decode(list(entry.headers), entry.value, lambda origin: None)
+        record = decode(list(entry.headers), entry.value)
         if isinstance(record, ResultRow):
             if record.generation > generation:
                 waiting, total, generation = [], 0, record.generation

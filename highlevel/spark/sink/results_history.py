@@ -96,7 +96,7 @@ def _from_the_end(
                 written = Headers(message.headers() or []).natural("generation")
             except Refused:
                 continue  # a record of another program
-            part.append((written, decode(message.headers(), message.value(), lambda origin: None)))
+            part.append((written, decode(message.headers(), message.value())))
         yield part
         end, step = start, step * 4
 

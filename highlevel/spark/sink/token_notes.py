@@ -16,7 +16,7 @@ def note_of(token: Token) -> Note:
 
 
 def token_of(note: Note, group: str) -> Token:
-    token = decode(headers_of(RecordKind.TOKEN), note.text.encode(), lambda origin: None)
+    token = decode(headers_of(RecordKind.TOKEN), note.text.encode())
     if isinstance(token, BadRecord):
         raise _foreign(note, group)
     assert isinstance(token, Token)

@@ -193,7 +193,7 @@ class ChangeTiming:
                 if message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue  # the first capture that takes the new text makes it
                 raise translate(message.error(), self._kafka)
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if isinstance(record, Punctuation):
                 self._note(record)
 

@@ -70,7 +70,7 @@ def _read_back(
         for message in until_end(reader, kafka):
             if message.offset() >= end:
                 break
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if not isinstance(record, Punctuation):
                 continue
             name = record.origin.stage, record.origin.node

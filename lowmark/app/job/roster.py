@@ -30,7 +30,7 @@ def rosters_in_force(config: Config) -> list[RosterInForce]:
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
         for message in until_end(reader, config.kafka):
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if isinstance(record, RosterInForce):
                 found[record.job, record.stream] = record
     finally:

@@ -68,7 +68,7 @@ def read_rulings(
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
         for message in until_end(reader, kafka):
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             for ruling in rulings:
                 ruling.take(message.offset(), record)
     finally:
@@ -173,7 +173,7 @@ class Ruler:
                     there = True
                     continue
                 self._read_to = max(self._read_to, message.offset() + 1)
-                record = decode(message.headers(), message.value(), lambda origin: None)
+                record = decode(message.headers(), message.value())
                 for ruling in rulings:
                     ruling.take(message.offset(), record)
             if not there or time.monotonic() - looked_s < _LOOK_EVERY_S:

@@ -59,7 +59,7 @@ def seen_sources(kafka: KafkaSettings, prefix: str) -> list[SeenSource]:
     try:
         latest: dict[str, tuple[int, int, Registration]] = {}
         for message in read_first_partitions(reader, kafka, [sources], None):
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if isinstance(record, Registration):
                 latest[record.source] = message.offset(), message.timestamp()[1] * 1_000_000, record
         promised = _promised(reader, kafka, prefix, list(topics))
@@ -84,7 +84,7 @@ def present_senders(kafka: KafkaSettings, prefix: str, sources: Collection[str],
         epochs: dict[str, int] = {}
         over: dict[str, int] = {}
         for message in read_first_partitions(reader, kafka, [topic], None):
-            match decode(message.headers(), message.value(), lambda origin: None):
+            match decode(message.headers(), message.value()):
                 case Registration(source=source) if source in sources:
                     epochs[source] = message.offset()
                 case Presence(source=source, epoch=epoch, state=PresenceState.GONE):
@@ -106,7 +106,7 @@ def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], pr
     try:
         registered: dict[str, tuple[int, int]] = {}
         for message in read_first_partitions(reader, kafka, [sources], None):
-            record = decode(message.headers(), message.value(), lambda origin: None)
+            record = decode(message.headers(), message.value())
             if isinstance(record, Registration):
                 registered[record.source] = message.offset(), message.timestamp()[1]
         present = present_senders(kafka, prefix, registered, process)
@@ -121,7 +121,7 @@ def sources_sending(kafka: KafkaSettings, prefix: str, topics: Sequence[str], pr
             except Refused:  # not a record of lowmark
                 continue
             if (origin.source, origin.epoch) in living:
-                record = decode(message.headers(), message.value(), lambda origin: None)
+                record = decode(message.headers(), message.value())
                 ends = isinstance(record, Punctuation) and record.ending is not Ending.NONE
                 going_on[message.topic()][origin.source, origin.node] = not ends
         unwritten = {topic for topic in topics if watermarks(reader, TopicPartition(topic, 0), kafka)[1] == 0}
@@ -151,7 +151,7 @@ def _answers(
             break
         if message.error() is not None:
             raise translate(message.error(), kafka)
-        record = decode(message.headers(), message.value(), lambda origin: None)
+        record = decode(message.headers(), message.value())
         if not isinstance(record, Presence) or record.state is PresenceState.ASKED:
             continue
         if silent.get(record.source) == record.epoch:
@@ -170,7 +170,7 @@ def _promised(
     parsed = {name: parse_topic(name) for name in topics}
     partials = [name for name, of in parsed.items() if of and (of.kind, of.prefix) == (TopicKind.PARTIALS, prefix)]
     for message in read_first_partitions(reader, kafka, partials, _TAIL):
-        record = decode(message.headers(), message.value(), lambda origin: None)
+        record = decode(message.headers(), message.value())
         bound = record.promise.below("ts") if isinstance(record, Punctuation) else None
         if isinstance(record, Punctuation) and bound is not None:
             origin = record.origin

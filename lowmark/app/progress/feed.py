@@ -107,7 +107,7 @@ class ProgressFeed:
         return starts, ends
 
     def _take(self, message: Message) -> None:
-        match decode(message.headers(), message.value(), lambda origin: None):
+        match decode(message.headers(), message.value()):
             case Registration(source=source):
                 self._board.registered(source, message.offset())
             case RosterInForce() as roster:

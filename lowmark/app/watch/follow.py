@@ -138,7 +138,7 @@ def follow(
         board = WindowBoard(partitions, beginning)
         for messages in reader.batches(stop):
             for message in messages:
-                record = decode(message.headers(), message.value(), lambda origin: None)
+                record = decode(message.headers(), message.value())
                 if isinstance(record, Complete):
                     between.check(record)
                 if isinstance(record, ResultRow | ResultRowsRecord):

@@ -15,7 +15,7 @@ from lowmark.wire.records.announcements import (
     encode_late_row,
 )
 from lowmark.wire.records.dead_letters import DeadLetter, decode_dead_letter, encode_dead_letter
-from lowmark.wire.records.partials import PartialBatch, SchemaOf, decode_batch, encode_batch
+from lowmark.wire.records.partials import Origin, PartialBatch, SchemaOf, decode_batch, encode_batch
 from lowmark.wire.records.punctuations import Punctuation, decode_punctuation, encode_punctuation
 from lowmark.wire.records.quarantine import Quarantine, decode_quarantine, encode_quarantine
 from lowmark.wire.records.record import BadReason, BadRecord, Headers, RecordKind, Refused, WireRecord
@@ -95,10 +95,15 @@ def encode(record: Record) -> WireRecord:
             return encode_control(record)
 
 
+def _unknown(origin: Origin) -> None:
+    return None
+
+
 def decode(
-    headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None, schema_of: SchemaOf
+    headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None, schema_of: SchemaOf = _unknown
 ) -> Record | BadRecord:
-    """Decode any headers and bytes to a record, or to a BadRecord with the reason. Never raises."""
+    """Decode any headers and bytes to a record, or to a BadRecord with the reason. Never raises. Without `schema_of`,
+    batches of partials are BadRecords."""
     try:
         read = Headers(headers)
         kind = read.kind()
