@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -90,10 +91,14 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_pieces_over_bytes_are_those_of_live_objects(steps):
-    """After a commit, whatever was changed and put is found again by who comes later."""
-    store, live = MemoryByteStore(), MemoryState()
+@given(STEPS, st.sampled_from([0, 2, 1 << 15]))
+def test_pieces_over_bytes_are_those_of_live_objects(steps, small):
+    """After a commit, whatever was changed and put is found again by who comes later. `small`: bytes of a tail."""
+    with patch("highlevel.state._SMALL", small):
+        follow(steps, MemoryByteStore(), MemoryState())
+
+
+def follow(steps: list[tuple[str, Space[list[int]], int]], store: MemoryByteStore, live: MemoryState) -> None:
     state = PiecewiseState(store, "beef")
     for number, (step, space, key) in enumerate(steps):
         for target in (live, state):
