@@ -33,7 +33,7 @@ _COUNTERS: Final = {
     "merged": ("lowmark_tuples_merged", "Tuples that the merged partials hold."),
     "late": (
         "lowmark_tuples_after_close",
-        "Late tuples that the job did not merge: their granule had ended at the source or in the job.",
+        "Late tuples that the job did not merge: their granule had ended, or a promise about values excludes them.",
     ),
     "duplicates": (
         "lowmark_records_duplicate",

@@ -337,6 +337,7 @@ class BucketDriver:
             left[pane] -= count
             self._ledgers[lane.node].taint(pane, pane + 1, Finding(_PUNCTUATED, late=count))
         self._tally.late += sum(counts.values())
+        self._tally.late_here += sum(counts.values())
         for query in self._readers[lane.node]:
             self._tally.extend(query.late(lane.node, lane.source, rows))
         return left
@@ -355,6 +356,7 @@ class BucketDriver:
         for query in self._readers[lane.node]:
             self._tally.extend(query.late(lane.node, lane.source, rows))
         if not told:
+            self._tally.late_here += sum(tuples.values())
             for pane, count in tuples.items():
                 self._lost(lane.node, pane, pane + 1, Finding(_LATE, late=count))
 

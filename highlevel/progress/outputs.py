@@ -76,6 +76,7 @@ class Counts:
     rows_in: int = 0  # rows (partials) merged
     merged: int = 0  # tuples in these rows
     late: int = 0  # tuples that came late and were not merged
+    late_here: int = 0  # those of them that their source had not counted as late
     duplicates: int = 0  # records at or below the last sequence number of their lane
     gaps: int = 0  # sequence numbers that are missing
     fenced: int = 0  # records of an epoch that a later epoch has ended
@@ -98,6 +99,7 @@ class Counts:
             self.rows_in + other.rows_in,
             self.merged + other.merged,
             self.late + other.late,
+            self.late_here + other.late_here,
             self.duplicates + other.duplicates,
             self.gaps + other.gaps,
             self.fenced + other.fenced,

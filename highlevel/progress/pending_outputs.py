@@ -20,6 +20,7 @@ class Tally:
         self.rows_in = 0
         self.merged = 0
         self.late = 0
+        self.late_here = 0
         self.duplicates = 0
         self.gaps = 0
         self.fenced = 0
@@ -67,9 +68,8 @@ class Tally:
 
     def outcome(self, retired: bool) -> Outcome:
         counts = Counts(
-            self.rows_in, self.merged, self.late, self.duplicates, self.gaps, self.fenced, self.replayed, self.unlisted,
-            dict(self._dead), dict(self._rows_out), dict(self._exchanged), dict(self._late_rows),
-            dict(self._corrections), dict(self._windows), dict(self._amended),
-            dict(self._shed),
+            self.rows_in, self.merged, self.late, self.late_here, self.duplicates, self.gaps, self.fenced,
+            self.replayed, self.unlisted, dict(self._dead), dict(self._rows_out), dict(self._exchanged),
+            dict(self._late_rows), dict(self._corrections), dict(self._windows), dict(self._amended), dict(self._shed),
         )  # fmt: skip
         return Outcome(tuple(self._outputs), counts, retired)

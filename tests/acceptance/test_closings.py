@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -35,9 +36,10 @@ from lowmark.wire.records.punctuations import Ending
 from lowmark.wire.records.verdicts import Complete, Correction, Reason
 from lowmark.wire.rows.values import FOREVER, INT64_MIN, parse_time
 from tests.acceptance.bucketrun import shown_rows
+from tests.acceptance.command import lowmark
 from tests.naive.compare import differences
 from tests.naive.evaluate import rows_of
-from tests.naive.frames import Spec, frame
+from tests.naive.frames import Spec, frame, write_pcap
 from tests.naive.packets import decode_frames
 
 NS = 10**9
@@ -444,6 +446,19 @@ def test_groups_behind_a_join_leave_when_their_connection_has_closed(window: tup
     assert not seen.reasons
     assert max(step for step, _ in seen.early) < 30
     assert len(seen.early) == len(talks) * (size // slide)
+
+
+@pytest.mark.parametrize("late", ["count", "emit"])
+def test_the_audit_counts_each_late_packet_once(tmp_path: Path, late: str) -> None:
+    """One packet comes after its connection was promised, one behind the low-watermark."""
+    between = frame(beat(10))
+    frames = [frame(spec) for spec in conversation(1, 2, 5, "rst")]
+    frames += [between._replace(ts=at(10 + number / 10_000)) for number in range(40_000)]  # blocks end in between
+    frames += [frame(spec) for spec in (packet(20, 1), beat(70), packet(3, 2))]
+    path = write_pcap(tmp_path / "closed.pcap", frames)
+    run = lowmark("query", "-r", str(path), "--disorder", "ordered", "--late", late, PUNCTUATED["conn"])
+    assert f"{len(frames):,} packets, 0 filtered, 2 late" in " ".join(run.error.split())
+    assert "lossy: late, punctuated" in run.error
 
 
 ENDINGS = st.sampled_from(("fin", "fin", "fin", "rst", "half", ""))

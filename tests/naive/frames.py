@@ -69,7 +69,7 @@ def write_pcap(path: Path, frames: Iterable[Frame], *, order: str = "<", nanosec
     """All frames have one link type; without nanoseconds their times are rounded down."""
     frames = list(frames)
     link = frames[0].link if frames else 1
-    data = struct.pack(order + "IHHiIII", 0xA1B23C4D if nanoseconds else 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+    data = bytearray(struct.pack(order + "IHHiIII", 0xA1B23C4D if nanoseconds else 0xA1B2C3D4, 2, 4, 0, 0, 65535, link))
     for item in frames:
         seconds, ns = divmod(item.ts, 10**9)
         data += struct.pack(order + "IIII", seconds, ns if nanoseconds else ns // 1000, len(item.data), item.length)

@@ -96,7 +96,9 @@ class LocalRun:
             for record in records:
                 self._driver.take(record, Arrival(self._position, feed.kind))
                 self._position += 1
-            for output in self._driver.flush().outputs:
+            outcome = self._driver.flush()
+            self.audit.late += outcome.counts.late_here
+            for output in outcome.outputs:
                 yield from self._rows(output)
             if self._limit is not None and self.audit.rows >= self._limit:
                 # Blocks already read still go to the operators, which may yet find the rows lossy.
