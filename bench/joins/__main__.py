@@ -1,4 +1,5 @@
-"""`python -m bench.joins [fig_7_5|fig_7_6|fig_7_7|fig_8_9|fig_8_10]`: joins as Li measures them, at operator level.
+"""`python -m bench.joins [fig_7_5|fig_7_6|fig_7_7|fig_8_9|fig_8_10|stored]`: joins at operator level, as Li measures
+them and as the job runs them.
 
 Each command prints its figures and leaves them, with a plot, in bench/results; bench/README.md says what they show.
 """
@@ -90,6 +91,15 @@ def fig_8_10(
     describe_machine(results)
     steps = delay or [0, 2, 4, 6, 8, 10]
     measure_late(results, delays=steps, rate=rate, flows=flows, window=60, seconds=seconds)
+
+
+@app.command("stored")
+def stored(rate: Rate = 2000, window: Bands = None, results: Results = RESULTS) -> None:
+    """CPU time and bytes of a micro-batch of each join, whose state comes from a store and goes back there."""
+    from bench.joins.stored import measure_stored
+
+    describe_machine(results)
+    measure_stored(results, rate=rate, windows=window or [10, 60])
 
 
 if __name__ == "__main__":

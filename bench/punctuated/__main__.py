@@ -14,7 +14,6 @@ import typer
 
 from bench.common.reports import RESULTS, describe_machine
 from bench.punctuated.figures import Setting, measure_output, measure_promises, measure_state
-from bench.punctuated.stored import measure_stored
 
 app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
@@ -36,7 +35,6 @@ def main(
     one_by_one = Setting(slow_for, rate, 1 / rate, repeats)
     measure_output(results, Setting(fast_for, fast, 5 * step, repeats), one_by_one)
     measure_promises(results, once)
-    measure_stored(results)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,26 @@ def test_state_through_bytes_changes_nothing(events: list[Arrival], at: int) -> 
             stored = Monitor.decode(stored.encode())
         assert plain.encode() == stored.encode()
         assert (plain.buffers(), plain.lags(), plain.traits()) == (stored.buffers(), stored.lags(), stored.traits())
+
+
+@given(events=arrivals(2, 120), seed=st.integers(0, 2**32))
+def test_parts_of_the_state_are_the_whole(events: list[Arrival], seed: int) -> None:
+    """Whatever is forgotten in between, and whichever parts are merged first."""
+    live, random, parts = Monitor([None, 3]), Random(seed), list[Monitor]()
+    for port, key in events:
+        live.observe(port, np.array([key], np.int64))
+        if random.random() < 0.5:
+            live.promise(port, key - 5)
+            live.forget()
+        if random.random() < 0.3:
+            part = live.news()
+            parts.append(Monitor.decode((part if parts else live).encode()))
+        if len(parts) > 3:
+            first = random.randrange(len(parts) - 1)
+            parts[first : first + 2] = [Monitor.decode(Monitor.merge(parts[first : first + 2]).encode())]
+    part = live.news()
+    parts.append(Monitor.decode((part if parts else live).encode()))
+    assert Monitor.merge(parts).encode() == live.encode()
 
 
 def test_keys_are_forgotten() -> None:

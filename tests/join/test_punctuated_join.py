@@ -17,6 +17,7 @@ from highlevel.interface import State
 from highlevel.join import JoinOperator
 from highlevel.join.punctuated import FreedRows, PunctuatedJoinOperator, nodes
 from highlevel.join.punctuated.nodes import Nodes
+from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan import joins as plans
 from lowmark.query.plan.nodes import Join
@@ -360,6 +361,57 @@ def test_what_promises_have_freed_is_counted() -> None:
     assert len(sink.sheds) == 1
     send(operator, Event(0, ended=4), state, sink)
     assert operator.freed(state) == (FreedRows("i0", 1, 1, 0), FreedRows("i1", 1, 0, 2))
+
+
+def test_a_micro_batch_writes_what_is_new() -> None:
+    """A row that came, those that a promise purges, the promised values: not the rows and values that stay."""
+    plan, store, sink = plan_of((4000, 4000), False, [("a", "a")], False), MemoryByteStore(), Sink()
+    operator = PunctuatedJoinOperator(plan)
+
+    def batch(values: range, at: int, promised: range) -> int:
+        state = PiecewiseState(store, "stage")
+        for port in (0, 1):
+            rows = words([Tuple(at, value, value, 0.0, 1) for value in values])
+            operator.on_batch(port, rows, state, sink)
+        for port in (0, 1):
+            tell(operator, Said(port, frozenset((value,) for value in promised), 2000), ("a",), state, sink)
+        return state.commit()
+
+    whole = batch(range(1000), 10, range(200))
+    parts = [batch(range(n, n + 5), 10 + n, range(n, n + 5)) for n in range(1000, 1100, 5)]
+    assert max(parts) < whole / 10
+    state = PiecewiseState(store, "stage")
+    for port in (0, 1):
+        assert len(operator.nodes(port, state)) == 800
+        assert operator.nodes(port, state).promised == 300
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=30)
+def test_rows_that_go_and_come_between_micro_batches(seed: int) -> None:
+    """Parts of the state together are the state that was never written."""
+    plan, random = plan_of((60, 60), False, [("a", "a")], False), np.random.default_rng(seed)
+    operator, stored, live, sink = PunctuatedJoinOperator(plan), Stored(), Live(), Sink()
+    for step in range(60):
+        port, now = int(random.integers(2)), 4 * step
+        values = random.integers(0, 12, random.integers(0, 30))
+        rows = words([Tuple(now + int(random.integers(20)), step, int(value), 0.0, 1) for value in values])
+        said = Said(port, frozenset({(int(random.integers(12)),)}), now // UNIT + int(random.integers(40)))
+        taken = len(rows) > 0 and random.integers(3) > 0
+        for state in (stored.state, live.state):
+            if taken:
+                operator.on_batch(port, rows, state, sink)
+            tell(operator, said, ("a",), state, sink)
+            if step % 5 == 4:
+                send(operator, Event(port, ended=now // UNIT), state, sink)
+        if random.integers(2):
+            stored.again()
+        for of in (0, 1):
+            assert sorted(kept(operator, stored.state, of)) == sorted(kept(operator, live.state, of))
+            mine, other = operator.nodes(of, stored.state), operator.nodes(of, live.state)
+            assert len(mine) == len(other)
+            for known, expected in zip(mine.flags(), other.flags(), strict=True):
+                assert sorted(known.tolist()) == sorted(expected.tolist())
 
 
 def operator_plan() -> Join:

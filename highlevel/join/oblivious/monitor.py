@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,8 @@ class InputMonitor:
         self._gone = 0
         self._floor: int | None = None  # the greatest key that was forgotten
         self._below: int | None = None  # no later tuple has a smaller key, as was promised
+        self.whole = True  # the keys of a part of the state are all of them, not those that came since the part before
+        self._new: list[Ints] | None = None  # keys that came since it was stored; None: all are to be written
 
     @property
     def arrived(self) -> int:
@@ -108,9 +111,12 @@ class InputMonitor:
             self._floor = int(self._keys[gone - 1])
             self._gone += gone
             self._keys = self._room = self._keys[gone:].copy()
+            self._new = None
 
     def _insert(self, keys: Ints) -> None:
         """Insert keys in order. Only the few keys after the least new one move, however many are remembered."""
+        if self._new is not None:
+            self._new.append(keys)
         start = int(np.searchsorted(self._keys, keys[0]))
         tail = self._keys[start:]
         tail = np.insert(tail, np.searchsorted(tail, keys, "right"), keys)
@@ -127,7 +133,9 @@ class InputMonitor:
     def encode(self) -> bytes:
         order = self.order.encode()
         return (
-            _SIZE.pack(len(order)) + order + pack([self.multiplicity, self._gone, self._floor, self._below], self._keys)
+            _SIZE.pack(len(order))
+            + order
+            + pack([self.multiplicity, self._gone, self._floor, self._below, self.whole], self._keys)
         )
 
     @classmethod
@@ -135,8 +143,29 @@ class InputMonitor:
         made = cls()
         (size,) = _SIZE.unpack_from(data)
         made.order = Scrambling.decode(data[_SIZE.size : _SIZE.size + size])
-        (made.multiplicity, made._gone, made._floor, made._below), made._keys = unpack(data[_SIZE.size + size :])
-        made._room = made._keys
+        head, made._keys = unpack(data[_SIZE.size + size :])
+        made.multiplicity, made._gone, made._floor, made._below, made.whole = head
+        made._room, made._new = made._keys, []
+        return made
+
+    def news(self) -> InputMonitor:
+        """A part of the state: the keys that came since the last call or since it was read, all of them if some have
+        been forgotten, and everything else. Call this only to store it."""
+        whole, keys = self._new is None, self._new or []
+        self._new = []
+        return self._with([self._keys] if whole else keys, whole)
+
+    @classmethod
+    def merge(cls, parts: Sequence[InputMonitor]) -> InputMonitor:
+        """The last part, with the keys of all that came since all were written."""
+        first = max((at for at, part in enumerate(parts) if part.whole), default=0)
+        return parts[-1]._with([part._keys for part in parts[first:]], parts[first].whole)
+
+    def _with(self, keys: Sequence[Ints], whole: bool) -> InputMonitor:
+        """The same with these keys, as it is stored."""
+        made = copy(self)
+        made._keys = made._room = np.sort(np.concatenate([np.empty(0, np.int64), *keys]), kind="stable")
+        made.whole, made._new = whole, []
         return made
 
 
@@ -235,6 +264,21 @@ class Monitor:
             at += length
         return made
 
+    def news(self) -> Monitor:
+        """A part of the state. Call this only to store it."""
+        return self._with([one.news() for one in self.inputs])
+
+    @classmethod
+    def merge(cls, parts: Sequence[Monitor]) -> Monitor:
+        return parts[-1]._with(
+            [InputMonitor.merge(each) for each in zip(*(part.inputs for part in parts), strict=True)]
+        )
+
+    def _with(self, inputs: list[InputMonitor]) -> Monitor:
+        made = copy(self)
+        made.inputs = inputs
+        return made
+
 
 def monitor_space() -> Space[Monitor]:
-    return Space("monitor", Monitor.encode, Monitor.decode)
+    return Space("monitor", Monitor.encode, Monitor.decode, Monitor.merge, Monitor.news, version=2)

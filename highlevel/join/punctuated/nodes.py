@@ -5,8 +5,8 @@ stands for a value: it heads the list of its rows, and holds the time below whic
 it has (PunctFlag). All of them are positions in arrays: no object is made for a row or a value.
 
 Ding's time list is one list in order of time. Here rows come in any order, so it is a list for each bin of time: a bin
-that reaches beyond the frontier is scanned again later. Bins are also the pieces of state; the lists are made from them
-when first needed.
+that reaches beyond the frontier is scanned again later. Bins are also the pieces of state (`node_pieces`); the lists
+are made from them when first needed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import ONLY, Space, State, Words
+from highlevel.interface import Words
 from highlevel.join.probe_kernel import START
 from highlevel.join.punctuated.node_kernel import (
     find_nodes,
@@ -33,7 +32,7 @@ from highlevel.join.punctuated.node_kernel import (
 from lowmark.jit.native_code import Laid
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["NodeStore", "Nodes", "TimeBin"]
+__all__ = ["Nodes"]
 
 Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]  # positions: fewer rows than 2^31 are kept of an input
@@ -50,22 +49,11 @@ _GROWTH = 8
 _INDEX_GROWTH = 2
 """The arrays of I-nodes grow by half, because all chains are linked again."""
 
+_STORED, _GONE = -1, -2
+"""Owners of removed rows: of those that may still be in the stored state, and of those that are not."""
+
 # Values come from the network. Neither the rows found nor their order depend on the seed.
 _SEED = np.uint64(secrets.randbits(64))
-
-
-@dataclass(slots=True, eq=False)
-class TimeBin:
-    """The rows of one bin of time, each with the number of its arrival: a part of the lists, or as written to the
-    state."""
-
-    at: int  # the word of a row that holds its time
-    numbered: Callable[[], Words]
-
-    @property
-    def times(self) -> Ints:
-        times: Ints = self.numbered()[:, self.at].view(np.int64)
-        return times
 
 
 @dataclass(slots=True)
@@ -75,7 +63,7 @@ class _TNodes:
     rows: Words
     times: Ints  # a column of `rows`
     numbers: Ints  # number of arrival
-    owners: Shorts  # the I-node; -1: the row was removed
+    owners: Shorts  # the I-node; below 0: the row was removed
     bins: Shorts
     next_value: Shorts
     next_time: Shorts
@@ -105,6 +93,7 @@ class _INodes:
     waiting: Shorts  # rows below the bound
     bounds: Ints  # no later row of the input has the value and a time below this; NEVER: no promise
     told: Ints  # the bound that the output was promised
+    dirty: npt.NDArray[np.bool_]  # the bounds have changed since they were stored
     laid: Laid
     used: int = 0
 
@@ -116,15 +105,17 @@ class _INodes:
         bounds, told = np.full((2, room), NEVER)
         keys = np.zeros((room, words), np.uint64)
         laid = Laid(slots, following, keys, _SEED, bounds, heads, counts, waiting)
-        return cls(keys, slots, following, heads, counts, waiting, bounds, told, laid)
+        return cls(keys, slots, following, heads, counts, waiting, bounds, told, np.zeros(room, np.bool_), laid)
 
 
 @dataclass(slots=True)
 class _Bins:
-    """The bins of time: where the list of each begins. `places`: by key; `laid` as that of T-nodes."""
+    """The bins of time: where the list of each begins. `places`: by key; `stored`: by place, the number of the first
+    row that is not in the stored state; `laid` as that of T-nodes."""
 
     keys: list[int] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
+    stored: dict[int, int] = field(default_factory=dict)
     heads: Shorts = field(default_factory=lambda: np.full(_LEAST, -1, np.int32))
     counts: Shorts = field(default_factory=lambda: np.zeros(_LEAST, np.int32))
     changed: Shorts = field(default_factory=lambda: np.zeros(_LEAST, np.int32))
@@ -156,15 +147,10 @@ class Nodes:
         self._i = _INodes.of(_LEAST, key_words)
         self._bins = _Bins()
         self._arrivals = 0
-        self.loaded = True
-        """Whether the rows in the state have been put into the lists."""
+        self._lines: int | None = None  # lines of promised values in the stored state; None: they must be written anew
         self._changed = False  # whether a bin has
         self._until = NEVER  # the greatest bound of a promise that ends; NEVER: there is none
         self._looked_at = 0  # number of I-nodes when the unused ones were last counted
-
-    @property
-    def key_words(self) -> int:
-        return int(self._i.keys.shape[1])
 
     @property
     def held(self) -> int:
@@ -236,6 +222,7 @@ class Nodes:
         self._until = max(self._until, NEVER if bound == FOREVER else bound)
         nodes, done = np.empty((2, len(keys)), np.int64)
         self._i.used, count = promise(keys, bound, nodes, done, self._i.used, self._i.laid, self._t.laid)
+        self._i.dirty[nodes] = True
         self._limit()
         return nodes, done[:count]
 
@@ -243,6 +230,7 @@ class Nodes:
         """Returns the bounds of these I-nodes. They count as promised to the output from now on."""
         bounds = self.bounds(nodes)
         self._i.told[nodes] = bounds
+        self._i.dirty[nodes] = True
         return bounds
 
     def told(self, nodes: Ints) -> Ints:
@@ -257,6 +245,7 @@ class Nodes:
         for array in (self._i.bounds, self._i.told):
             array[nodes] = NEVER
         self._i.waiting[nodes] = 0
+        self._i.dirty[nodes] = True
 
     def forget_below(self, time: int) -> bool:
         """Forget promises below this time: no later row of the output has an older row of this input. Returns whether
@@ -282,8 +271,20 @@ class Nodes:
         """The rows of a bin in order of arrival, each with its number as one word more."""
         t = self._t
         place = self._bins.places.get(key, -1)
-        which = np.flatnonzero((t.bins[: t.used] == place) & (t.owners[: t.used] >= 0))
-        return np.column_stack((t.rows[which], t.numbers[which].view(np.uint64)))
+        return self._numbered(np.flatnonzero((t.bins[: t.used] == place) & (t.owners[: t.used] >= 0)))
+
+    def bin_news(self, key: int) -> tuple[Words, Ints] | None:
+        """The rows of a bin, with their numbers, that came since the last call or since it was read, and the numbers of
+        those that were removed; None: it has to be written anew. Call this only to store them."""
+        t, bins, place = self._t, self._bins, self._bins.places[key]
+        since, bins.stored[place] = bins.stored.get(place), self._arrivals
+        gone = np.flatnonzero((t.owners[: t.used] == _STORED) & (t.bins[: t.used] == place))
+        t.owners[gone] = _GONE
+        if since is None:
+            return None
+        first = int(np.searchsorted(t.numbers[: t.used], since))
+        added = first + np.flatnonzero((t.bins[first : t.used] == place) & (t.owners[first : t.used] >= 0))
+        return self._numbered(added), t.numbers[gone[gone < first]]
 
     def take_changed(self) -> list[tuple[int, bool]]:
         """The keys of the bins that have changed since the last call, each with whether it still has rows."""
@@ -293,35 +294,65 @@ class Nodes:
         places = np.flatnonzero(bins.changed[: len(bins.keys)]).tolist()
         bins.changed[:] = 0
         self._changed = False
+        for place in places:
+            if not bins.counts[place]:
+                bins.stored.pop(place, None)
         return sorted((bins.keys[place], bool(bins.counts[place])) for place in places)
 
     def load(self, bins: Mapping[int, Words], keys_of: Callable[[Words], Words]) -> None:
-        """Put rows from the state, by bin and with their numbers, into the lists. `keys_of`: the values of rows."""
-        self.loaded = True
-        if not bins:
+        """Put rows from the state, by bin and with their numbers, into the lists, which are empty. `keys_of`: the
+        values of rows."""
+        count = sum(map(len, bins.values()))
+        if not count:
             return
-        numbered = np.concatenate([*bins.values()])
-        places = np.repeat(np.array([*map(self._bins.place, bins)], np.int32), [*map(len, bins.values())])
-        numbers = numbered[:, -1].view(np.int64)
-        if (numbers[1:] < numbers[:-1]).any():
-            order = np.argsort(numbers, kind="stable")
-            numbered, places, numbers = numbered[order], places[order], numbers[order]
-        rows = numbered[:, :-1]
-        self._add(rows, keys_of(rows), np.full(len(rows), -1), numbers, places)
-        self._arrivals = int(numbers[-1]) + 1
+        self._t = t = _TNodes.of(max(_LEAST, count + count // _GROWTH), self._t.rows.shape[1], self._at)
+        start = 0
+        for key, numbered in bins.items():
+            part = slice(start, start + len(numbered))
+            t.rows[part], t.numbers[part] = numbered[:, :-1], numbered[:, -1].view(np.int64)
+            t.bins[part] = self._bins.place(key)
+            start = part.stop
+        if (t.numbers[1:count] < t.numbers[: count - 1]).any():
+            order = np.argsort(t.numbers[:count], kind="stable")
+            for array in (t.rows, t.numbers, t.bins):
+                array[:count] = array[order]
+        t.used, self._arrivals = count, int(t.numbers[count - 1]) + 1
+        self._reserve(count + count // _GROWTH)
+        t.owners[:count] = self._made(keys_of(t.rows[:count]), np.full(count, -1))
+        link_rows(0, count, self._i.laid, t.laid, self._bins.laid)
         self._wait_again()
         self._bins.changed[:] = 0
-        self._changed = False
+        self._bins.stored = dict.fromkeys(range(len(bins)), self._arrivals)
 
     def flags(self) -> tuple[Words, Ints, Ints]:
         """The promised values with their bounds and the bounds that the output was promised."""
         which = np.flatnonzero(self._i.bounds[: self._i.used] != NEVER)
         return self._i.keys[which], self._i.bounds[which], self._i.told[which]
 
-    def set_flags(self, keys: Words, bounds: Ints, told: Ints) -> None:
-        nodes = self._made(keys, np.full(len(keys), -1))
-        self._i.bounds[nodes], self._i.told[nodes] = bounds, told
-        self._until = int(bounds.max(initial=NEVER, where=bounds < FOREVER))
+    def promised_lines(self) -> Words:
+        """The promised values as they are stored: each with its bound and the bound that the output was promised."""
+        lines = self._lines_of(np.flatnonzero(self._i.bounds[: self._i.used] != NEVER))
+        self._lines = len(lines)
+        return lines
+
+    def promised_news(self) -> Words | None:
+        """The values whose bounds have changed since the last call or since they were read, as lines; without bounds:
+        they were forgotten. None: all have to be written anew. Call this only to store them."""
+        dirty = np.flatnonzero(self._i.dirty[: self._i.used])
+        self._i.dirty[dirty] = False
+        if self._lines is None or self._lines + len(dirty) > _LEAST + 2 * self.promised:
+            return None
+        self._lines += len(dirty)
+        return self._lines_of(dirty)
+
+    def set_promised(self, lines: Words) -> None:
+        """Take promised values from the state; of a value with several lines the last one counts."""
+        if len(lines):
+            nodes = self._made(np.ascontiguousarray(lines[:, :-2]), np.full(len(lines), -1))
+            bounds, told = lines[:, -2].view(np.int64), lines[:, -1].view(np.int64)
+            self._i.bounds[nodes], self._i.told[nodes] = bounds, told
+            self._until = int(bounds.max(initial=NEVER, where=bounds < FOREVER))
+        self._lines = len(lines)
 
     def _remove_older(self, lists: Ints, by_value: bool, alive: int) -> Ints:
         if not len(lists):
@@ -333,6 +364,13 @@ class Nodes:
         self._t.removed += removed
         self._changed |= removed > 0
         return done[:count]
+
+    def _numbered(self, which: Ints) -> Words:
+        return np.column_stack((self._t.rows[which], self._t.numbers[which].view(np.uint64)))
+
+    def _lines_of(self, nodes: Ints) -> Words:
+        i = self._i
+        return np.column_stack((i.keys[nodes], i.bounds[nodes].view(np.uint64), i.told[nodes].view(np.uint64)))
 
     def _places(self, keys: Ints) -> Shorts:
         """The places of the bins with these keys."""
@@ -372,7 +410,11 @@ class Nodes:
     def _compact(self) -> None:
         t, i, bins = self._t, self._i, self._bins
         left = np.flatnonzero(t.owners[: t.used] >= 0)
+        untold = {*np.unique(t.bins[: t.used][t.owners[: t.used] == _STORED]).tolist()}
+        stored = {bins.keys[place]: number for place, number in bins.stored.items() if place not in untold}
         kept = np.flatnonzero((i.counts[: i.used] > 0) | (i.bounds[: i.used] != NEVER))
+        if i.dirty[: i.used].any():
+            self._lines = None  # forgotten values leave here
         renumbered = np.full(i.used, -1, np.int32)
         renumbered[kept] = np.arange(len(kept))
         changed = [key for key, place in bins.places.items() if bins.changed[place]]
@@ -396,6 +438,9 @@ class Nodes:
         self._bins.changed[:] = 0
         for key in changed:
             self._bins.changed[self._bins.place(key)] = 1
+        self._bins.stored = {
+            self._bins.places[key]: number for key, number in stored.items() if key in self._bins.places
+        }
 
     def _wait_again(self) -> None:
         """Count the rows below the bounds of promised values."""
@@ -428,70 +473,8 @@ def _larger(t: _TNodes, room: int, at: int) -> _TNodes:
 
 def _larger_index(i: _INodes, room: int) -> _INodes:
     grown = _INodes.of(room, i.keys.shape[1])
-    for name in ("keys", "heads", "counts", "waiting", "bounds", "told"):
+    for name in ("keys", "heads", "counts", "waiting", "bounds", "told", "dirty"):
         getattr(grown, name)[: i.used] = getattr(i, name)[: i.used]
     grown.used = i.used
     link_nodes(0, i.used, grown.laid)
     return grown
-
-
-class NodeStore:
-    """The nodes of one input as pieces of state. `at`: the word of a row that holds its time; `keys_of`: the words of
-    the values of rows; `width`: ns of a bin."""
-
-    def __init__(self, port: int, at: int, words: int, keys_of: Callable[[Words], Words], width: int) -> None:
-        self._at = at
-        self._words = words
-        self._keys_of = keys_of
-        self._width = width
-        self.space: Space[TimeBin] = Space(f"rows.{port}", _encode_bin, self._decode_bin)
-        self._nodes: Space[Nodes] = Space(f"nodes.{port}", _encode_flags, self._decode_flags)
-
-    def nodes(self, state: State) -> Nodes:
-        nodes = state.get(self._nodes, ONLY)
-        if nodes is None:
-            nodes = self._empty()
-            state.put(self._nodes, ONLY, nodes)
-        if not nodes.loaded:
-            pieces = {key: piece for key in state.keys(self.space) if (piece := state.get(self.space, key)) is not None}
-            nodes.load({key: piece.numbered() for key, piece in pieces.items()}, self._keys_of)
-            for key, piece in pieces.items():
-                piece.numbered = partial(nodes.rows_of, key)
-        return nodes
-
-    def save(self, nodes: Nodes, state: State, promised: bool = False) -> None:
-        """Put what has changed into the state; `promised`: also the promised values."""
-        for key, rows_left in nodes.take_changed():
-            if rows_left:
-                state.put(self.space, key, TimeBin(self._at, partial(nodes.rows_of, key)))
-            else:
-                state.drop(self.space, key)
-        nodes.tidy()
-        if promised:
-            state.put(self._nodes, ONLY, nodes)
-
-    def _empty(self) -> Nodes:
-        key_words = self._keys_of(np.empty((0, self._words), np.uint64)).shape[1]
-        return Nodes(self._at, self._width, self._words, key_words)
-
-    def _decode_bin(self, data: bytes) -> TimeBin:
-        numbered = np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, self._words + 1)
-        return TimeBin(self._at, lambda: numbered)
-
-    def _decode_flags(self, data: bytes) -> Nodes:
-        nodes = self._empty()
-        lines = np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, nodes.key_words + 2)
-        if len(lines):
-            bounds, told = lines[:, -2].view(np.int64), lines[:, -1].view(np.int64)
-            nodes.set_flags(np.ascontiguousarray(lines[:, :-2]), bounds, told)
-        nodes.loaded = False
-        return nodes
-
-
-def _encode_bin(piece: TimeBin) -> bytes:
-    return piece.numbered().astype("<u8", copy=False).tobytes()
-
-
-def _encode_flags(nodes: Nodes) -> bytes:
-    keys, bounds, told = nodes.flags()
-    return np.column_stack((keys, bounds.view(np.uint64), told.view(np.uint64))).astype("<u8", copy=False).tobytes()

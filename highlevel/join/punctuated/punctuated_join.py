@@ -28,7 +28,8 @@ import numpy.typing as npt
 from highlevel.interface import ONLY, Out, Space, State, Words
 from highlevel.join.base import WindowJoin
 from highlevel.join.lookups import Key, keys_of, matchable
-from highlevel.join.punctuated.nodes import Nodes, NodeStore, TimeBin
+from highlevel.join.punctuated.node_pieces import NodeStore, TimeBin
+from highlevel.join.punctuated.nodes import Nodes
 from highlevel.join.punctuated.promised_values import PromisedValues
 from lowmark.query.parse.syntax import JoinKind
 from lowmark.query.plan.nodes import Join

@@ -73,7 +73,7 @@ class Index:
             own[first:end] = new
         self.used = end
         start = 0 if grown else first
-        order = start + np.lexsort((self.numbers[start:end], self.times[start:end]))
+        order = start + _by_time(self.times[start:end], self.numbers[start:end])
         link_rows(order, self.keys, self.times, self.heads, self.older, self.newer, SEED)
         return first
 
@@ -164,19 +164,19 @@ class SharedBuffer:
     def _made(self, state: State, unread: Ints | None) -> Index:
         """The index of the rows in the bins. `unread`: the number, bin and place of each row; without it no row waits,
         and all rows came before any later one."""
+        pieces = dict(self._pieces(state))
         index = self._empty()
-        if unread is None:
-            lines = [np.column_stack((np.full(len(piece), -1), np.full(len(piece), key), np.arange(len(piece))))
-                     for key, piece in self._pieces(state)]  # fmt: skip
-            unread = np.concatenate(lines) if lines else np.empty((0, 3), np.int64)
-        else:
-            index.waited_for = True
-        if len(unread):
-            rows = np.empty((len(unread), self._schemas[self._port].words), np.uint64)
-            for key, piece in self._pieces(state):
-                which = unread[:, 1] == key
-                rows[which] = piece.rows[unread[which, 2]]
-            index.take(self._keys(rows), self._times(rows), unread[:, 0], unread[:, 2])
+        if pieces:
+            parts = [(self._keys(piece.rows), piece.times, np.arange(len(piece))) for piece in pieces.values()]
+            keys, times, places = map(np.concatenate, zip(*parts, strict=True))
+            numbers = np.full(len(times), -1)
+            if unread is not None:
+                listed = np.array([*pieces])
+                before = np.cumsum([0, *map(len, pieces.values())])[:-1]
+                order = before[np.searchsorted(listed, unread[:, 1])] + unread[:, 2]
+                keys, times, places, numbers = keys[order], times[order], places[order], unread[:, 0]
+            index.take(keys, times, numbers, places)
+        index.waited_for = unread is not None
         state.put(self._index, ONLY, index)
         return index
 
@@ -201,6 +201,13 @@ class SharedBuffer:
     def _times(self, rows: Words) -> Ints:
         times: Ints = rows[:, self._at].view(np.int64)
         return times
+
+
+def _by_time(times: Ints, numbers: Ints) -> Ints:
+    """The order of rows by time, then by arrival."""
+    if (numbers[1:] >= numbers[:-1]).all():  # far faster, above all where runs of rows are in order already
+        return np.argsort(times, kind="stable")
+    return np.lexsort((numbers, times))
 
 
 def drop_index(state: State) -> None:
