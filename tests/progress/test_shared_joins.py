@@ -14,6 +14,7 @@ from highlevel.progress.outputs import Output, ResultRows
 from highlevel.progress.records import Batch, Record
 from lowmark.query.compile import compile_query
 from lowmark.query.explain.sharing import render_beside
+from lowmark.query.optimize.stream_statistics import Expected
 from lowmark.query.parse.errors import QueryError
 from lowmark.query.plan.fingerprint import share_names, step_digests
 from lowmark.query.plan.joins import Scheduling
@@ -268,6 +269,9 @@ def test_hints_that_say_nothing_are_refused(text: str) -> None:
 def test_explain_beside_says_what_is_shared_and_saved() -> None:
     one, other, third = compiled([PAIRS.format(5, 5, ""), COUNTS.format(15, 15, ""), PAIRS.format(20, 20, "")])
     said = render_beside(one, [other, third])
-    assert "one join for the windows of q0 (5 s), q1 (15 s) and q2 (20 s), by mqt" in said
+    assert "one join, in place of one each, for the windows of q0 (5 s), q1 (15 s) and q2 (20 s), by mqt" in said
     assert "rows of 20 s are kept in place of those of 5 s, 15 s and 20 s" in said
+    rates = Expected.of({"x": 100.0, "y": 200.0}, {})
+    known = compile_query(PAIRS.format(5, 5, ""), name="q0", streams={"A": 1, "B": 1}, buckets=1, expected=rates)
+    assert "(about 6,300 in place of 12,900)" in render_beside(known, [other, third])
     assert "one join" not in render_beside(*(lambda a, b: (a, [b]))(*compiled([PAIRS.format(5, 5, "")] * 2)))

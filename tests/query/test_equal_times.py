@@ -198,7 +198,11 @@ def test_explain_says_what_runs_and_why() -> None:
     oa = "OA-Join: a row meets the rows that came before it; "
     assert f"{oa}the query asks for it" in render(compile_query(text.format("/*+ algorithm(oa) */")))
     windows = "SELECT A.len, B.len FROM A [RANGE 3 s], B [RANGE 3 s] WHERE A.ts = B.ts"
-    assert f"{oa}the query needs no order of time" in render(compile_query(windows))
+    assert f"{oa}the query needs no order of time, and its inputs have windows" in render(compile_query(windows))
+    outer = "SELECT A.len, B.len FROM A LEFT JOIN B ON A.ts = B.ts"
+    assert f"{oa}other algorithms are for inner joins" in render(compile_query(outer))
+    model = render(compile_query(text.format("/*+ memory(model) */")))
+    assert "a row of A until it is not among the last rows that the model predicts, at the latest until" in model
 
 
 def test_the_time_also_chooses_the_bucket() -> None:

@@ -169,7 +169,7 @@ def test_explain_tells_the_choice_and_the_memory() -> None:
     assert "a 100,000 rows/s" in text
     assert re.search(r"about [\d.]+ GiB for the rows of a \(18,100,000 of them\)", text)
     assert "in all buckets together" in text
-    assert "memory" not in render(plan())
+    assert "unknown without rates: give `--rate` of each input" in render(plan())
     for rate in (1e-12, 1e12):
         assert "for the rows of a (" in render(plan(expected=Expected.of({"a": rate}, {})))
 

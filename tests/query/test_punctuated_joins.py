@@ -33,8 +33,16 @@ def test_a_hint_asks_for_it() -> None:
 def test_explain_says_so_and_how_long_rows_are_kept() -> None:
     said = " ".join(render(compile_query(TEXT.format("/*+ algorithm(punctuated) */"))).split())
     assert "PWJoin" in said
-    assert "the query asks for it" in said
+    assert "the query asks for it, and no capture promises values (PUNCTUATE ON)" in said
     assert "a row of A until the others are 3 s past it, or B promises that its values do not come again" in said
+
+
+def test_explain_says_why_another_one_runs() -> None:
+    text = "SELECT {} A.len, B.len FROM A [RANGE 3 s], B [RANGE 3 s] WHERE A.conn = B.conn PUNCTUATE ON conn"
+    said = [" ".join(render(compile_query(text.format(hint))).split()) for hint in ("", "/*+ algorithm(oa) */")]
+    assert "A and B promise values of what must be equal" in said[0]
+    assert "OA-Join: a row meets the rows that came before it; the query asks for it" in said[1]
+    assert "no promises of values that must be equal" in render(compile_query(TEXT.format("")))
 
 
 @pytest.mark.parametrize(

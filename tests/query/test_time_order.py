@@ -95,4 +95,6 @@ def test_explain_says_which_algorithm_runs_and_why() -> None:
     assert "the query asks for it" in said["sync"]
     assert "Filter-Order: rows meet at once" in said["filter"]
     assert "below 0.3 (0.3 expected, at 100 ns a pair)" in said["adaptive"]
+    results = "a result until all inputs have passed its time"
+    assert [results in text for text in said.values()] == [False, True, True]
     assert "OA-Join" in render(compile_query(f"SELECT A.len {FROM}"))

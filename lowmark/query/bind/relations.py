@@ -178,6 +178,7 @@ class Joined:
     """In a FULL JOIN, one of `columns`: the time of the first side with a row in the output row, which waits by it."""
     in_order: InOrder | None = None  # if its rows come out in order of time
     scheduling: Scheduling | None = None  # the schedule that a hint asks for in a shared join
+    plain: bool = False  # a hint asks for OA-Join
     span: Span | None = None  # its place in FROM
 
     @property

@@ -10,12 +10,12 @@ from lowmark.query.optimize.buffer_model import Traits, buffers, joined
 from lowmark.query.optimize.join_order import DEFAULT_SELECTIVITY
 from lowmark.query.options import Buffering, Memory
 from lowmark.query.parse.syntax import JoinKind
-from lowmark.query.plan.joins import Oblivious, Release
+from lowmark.query.plan.joins import Oblivious, Release, Scheduling
 from lowmark.query.plan.nodes import Join, Reduce, Step, StepInput
 from lowmark.wire.records.json_fields import Json
 from lowmark.wire.rows.schema import Kind
 
-__all__ = ["Known", "describe_join", "known_inputs"]
+__all__ = ["Known", "describe_join", "expected_rows", "known_inputs"]
 
 Known = Sequence[Traits | None]
 """What is known of each input of a join without windows."""
@@ -55,6 +55,7 @@ def describe_join(plan: Join, inputs: Known) -> dict[str, Json]:
         "equal": [" = ".join(_members(plan, columns)) for columns in plan.equal],
         "matches": None if plan.where is None else text_of(plan.where, plan.output.strings),
         "algorithm": _algorithm(plan),
+        "schedule": _schedule(plan),
         "probes": list(_probes(plan)),
         "expects": list(_expects(plan)),
         "state": list(_state(plan)),
@@ -69,14 +70,14 @@ def _algorithm(plan: Join) -> str:
     if plan.punctuated is not None:
         labels = [plan.inputs[port].label for port in plan.punctuated.promising]
         who = f"{' and '.join(labels)} {'promise' if len(labels) > 1 else 'promises'} values of what must be equal"
-        why = "the query asks for it" if plan.punctuated.asked else who
+        if not labels:
+            who = "no capture promises values (PUNCTUATE ON)"
+        why = f"the query asks for it, and {who}" if plan.punctuated.asked else who
         return f"PWJoin: a row is kept until its window has passed, or the other input promises its values; {why}"
     if plan.oblivious is not None:
         return _window_oblivious(plan.oblivious)
     if choice is None:
-        asked = plan.windowless and plan.kind is JoinKind.INNER  # else it would be window-oblivious
-        why = "the query asks for it" if asked else "the query needs no order of time"
-        return f"OA-Join: a row meets the rows that came before it; {why}"
+        return f"OA-Join: a row meets the rows that came before it; {_why_plain(plan)}"
     why = "the query asks for it" if choice.asked else "ORDER BY asks for an order of time"
     if choice.release is Release.SYNC:
         return f"Sync-Filter: rows wait until all inputs have passed their time, then they meet; {why}"
@@ -88,6 +89,26 @@ def _algorithm(plan: Join) -> str:
         f"Sync-Filter while the load is below {choice.gain:g} ({load}, at {choice.cost_ns:g} ns a pair), Filter-Order "
         f"from there on; {why}"
     )
+
+
+def _why_plain(plan: Join) -> str:
+    if plan.plain:
+        return "the query asks for it"
+    if plan.kind is not JoinKind.INNER:
+        return "other algorithms are for inner joins"
+    values = " and no promises of values that must be equal" if len(plan.inputs) == 2 else ""
+    return f"the query needs no order of time, and its inputs have windows{values}"
+
+
+def _schedule(plan: Join) -> str | None:
+    """The schedule that a hint asks for."""
+    match plan.scheduling:
+        case None:
+            return None
+        case Scheduling.ALONE:
+            return "alone: this join shares nothing; the query asks for it"
+        case schedule:
+            return f"{schedule.value} if other queries share this join (`--beside` names them); the query asks for it"
 
 
 def _window_oblivious(choice: Oblivious) -> str:
@@ -157,7 +178,22 @@ def _state(plan: Join) -> Iterator[str]:
             until = f"the others are {span_text(_kept_ns(plan, of) // 1000 * 1000)} past it"
         if plan.punctuated is not None:
             until += f", or {plan.inputs[1 - of].label} promises that its values do not come again"
+        if plan.oblivious is not None and plan.oblivious.memory is Memory.MODEL:
+            until = f"it is not among the last rows that the model predicts, at the latest until {until}"
         yield f"a row of {port.label} until {until}"
+    if plan.in_order is not None and plan.in_order.release is not Release.SYNC:
+        when = "" if plan.in_order.release is Release.FILTER else ", with Filter-Order"
+        yield f"a result until all inputs have passed its time{when}"
+
+
+def expected_rows(plan: Join, rates: Sequence[float]) -> float:
+    """Rows that a join of windows keeps, if its inputs have these rates and arrive at about the same time."""
+    return sum(rate * _kept_seconds(plan, of) for of, rate in enumerate(rates))
+
+
+def _kept_seconds(plan: Join, of: int) -> float:
+    """From a row's time to the time of the others' rows at which it is dropped. They promise whole units."""
+    return (_kept_ns(plan, of) + plan.inputs[of].unit) / 1e9
 
 
 def _kept_ns(plan: Join, of: int) -> int:
@@ -206,19 +242,21 @@ def _memory(plan: Join) -> Iterator[str]:
     for of, port in enumerate(plan.inputs):
         if port.rate is None:
             continue
-        seconds = (_kept_ns(plan, of) + port.unit) / 1e9
+        rows = port.rate * _kept_seconds(plan, of)
         words = (port.schema.words + (plan.kind is not JoinKind.INNER)) * _SPARE
         index = sum(_INDEX_WORDS + n for n in _key_words(plan, of))
         if plan.punctuated is not None:
             index = _NODE_WORDS + sum(port.schema.column(name).kind.words for name in plan.keys(of))
-        size = port.rate * seconds * (words + index) * 8
+        size = rows * (words + index) * 8
         total += size
         about = "about" if plan.punctuated is None else "at most about"
-        yield f"{about} {_size(size)} for the rows of {port.label} ({port.rate * seconds:,.0f} of them)"
+        yield f"{about} {_size(size)} for the rows of {port.label} ({rows:,.0f} of them)"
     missing = dict.fromkeys(name for port in plan.inputs for name in port.needs)
     if missing and any(port.rate is not None or port.estimated for port in plan.inputs):
         yield f"the total depends on the rates of {', '.join(missing)}, which are unknown"
-    elif total:
+    elif not total:
+        yield "unknown without rates: give `--rate` of each input"
+    else:
         yield f"{_size(total)} in all buckets together; each second by which one input lags adds a second of rows"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lowmark.query.explain.joins import expected_rows
 from lowmark.query.expr.print import span_text
-from lowmark.query.plan.nodes import QueryPlan
+from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.query.plan.shared_joins import shares
 from lowmark.query.plan.sharing import CannotShare, share, unlike
 from lowmark.wire.records.json_fields import Json
@@ -54,8 +55,19 @@ def _joins(plan: QueryPlan, others: Sequence[QueryPlan]) -> Iterator[str]:
         if any(plan.name in names for names in found.queries):
             sizes = [" and ".join(dict.fromkeys(map(span_text, join.bands.sizes))) for join in found.plan.joins]
             each = [f"{', '.join(names)} ({size})" for names, size in zip(found.queries, sizes, strict=True)]
-            yield f"  one join for the windows of {_and(each)}, by {found.plan.scheduling.value}"
-            yield f"  saved: rows of {sizes[-1]} are kept in place of those of {_and(sizes)}; each pair is found once"
+            yield f"  one join, in place of one each, for the windows of {_and(each)}, by {found.plan.scheduling.value}"
+            kept = f"rows of {sizes[-1]} are kept in place of those of {_and(sizes)}"
+            yield f"  saved: {kept}{_numbers(found.plan.joins)}; each pair is found once"
+
+
+def _numbers(joins: Sequence[Join]) -> str:
+    """The rows that one join keeps and those that one for each would, if the rates of the inputs are known."""
+    ports = zip(*(join.inputs for join in joins), strict=True)
+    rates = [rate for each in ports if (rate := next((port.rate for port in each if port.rate), None)) is not None]
+    if len(rates) < len(joins[-1].inputs):
+        return ""
+    rows = [expected_rows(join, rates) for join in joins]
+    return f" (about {rows[-1]:,.0f} in place of {sum(rows):,.0f})"
 
 
 def _and(texts: Sequence[str]) -> str:

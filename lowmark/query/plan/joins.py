@@ -205,6 +205,7 @@ class Join:
     extremes: tuple[Extreme, ...] = field(default=(), repr=False)  # their names in the output tell which
     in_order: InOrder | None = None  # of an inner join, if its rows come out in order of time
     scheduling: Scheduling | None = field(default=None, metadata=SHAPES_NO_ROW)  # what a hint asks for
+    plain: bool = field(default=False, repr=False, metadata=SHAPES_NO_ROW)  # a hint asks for OA-Join
 
     def keys(self, port: int) -> tuple[str, ...]:
         """The columns of an input that must equal columns of others."""

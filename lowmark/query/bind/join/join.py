@@ -227,7 +227,8 @@ class _Joining:
         span = s.Span(parts[0].span.start, parts[-1].span.end)
         base = Joined(
             sides, self._tumbling, where, columns, kind=kind, windowless=self._windowless,
-            oblivious=self._oblivious(kind), punctuated=self._punctuated(kind, parts), probes=probes, span=span,
+            oblivious=self._oblivious(kind), punctuated=self._punctuated(kind, parts), probes=probes,
+            plain=self._algorithm is Algorithm.OA, span=span,
         )  # fmt: skip
         seen = list(enumerate(sides))[: 1 if kind in (s.JoinKind.SEMI, s.JoinKind.ANTI) else None]
         windows = [_seen(window, side, kind, n) for n, side in seen for window in parts[n].windows]

@@ -114,6 +114,7 @@ def plan_join(base: Joined, exprs: Iterable[Expr], strings: tuple[str, ...], exp
         extremes=extremes,
         in_order=base.in_order,
         scheduling=base.scheduling,
+        plain=base.plain,
     )
     return JoinPlan(join, sent)
 
