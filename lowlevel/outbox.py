@@ -120,7 +120,7 @@ class Outbox:
             keys = Schema(tuple(map(self._schema.column, closing.columns)), self._schema.strings)
             rows = np.concatenate((np.zeros((len(values), 1), np.uint64), values.words(*kinds)), axis=1)
             parts: Iterable[tuple[int, Words]] = ((partition, rows) for partition in range(len(self._next)))
-            if self._node.bucket_by and {*self._node.bucket_by} <= {*closing.columns}:
+            if self._node.tells_one_bucket:
                 parts = divided(keys, rows, self._node.bucket_by, len(self._next))
             for partition, part in parts:
                 there = ValueSet.of_words(*(_words(keys, part, name) for name in closing.columns))

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.outputs import Forward, Output, ResultRows
 from highlevel.progress.records import Arrival, Batch, Record
 from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryByteStore, PiecewiseState
@@ -176,8 +176,13 @@ def run(
             continue
         for partition, record in records:
             drivers[partition].take(record, Arrival(step))
+        for bucket in [*range(buckets)] * (2 if plan.exchanges else 1):
+            outputs = drivers[bucket].flush().outputs
+            seen.take(step, outputs)
+            for sent in outputs:
+                if isinstance(sent, Forward):
+                    drivers[sent.partition].take(sent.record, Arrival(step))
         for bucket in range(buckets):
-            seen.take(step, drivers[bucket].flush().outputs)
             states[bucket].commit()
             if stored and random.random() < 0.5:
                 states[bucket] = PiecewiseState(stores[bucket], plan.stage.fingerprint)
@@ -461,6 +466,41 @@ def test_the_audit_counts_each_late_packet_once(tmp_path: Path, late: str) -> No
     assert "lossy: late, punctuated" in run.error
 
 
+_IN_TURN = """CREATE STREAM j AS
+SELECT {} s.conn.aIP AS a, s.conn.aPort AS b, s.conn.bIP AS c, s.conn.bPort AS d, s.conn.proto AS e, s.len, r.ts AS at
+FROM A AS s [RANGE 40 s], A AS r [RANGE 40 s] WHERE s.tcp_flags = 2 AND s.conn = r.conn AND s.vlan = r.vlan;
+SELECT a, b, c, d, e, count(*) AS n [RANGE 60 s, SLIDE 60 s, WA at] FROM j GROUP BY a, b, c, d, e"""
+
+
+@pytest.mark.parametrize("hint", ["", "/*+ bucket(s.vlan) */"])
+def test_a_join_in_a_created_stream_uses_promises_and_passes_them_on(hint: str) -> None:
+    """With the hint, its rows go to the buckets of their groups through an exchange."""
+    talks = [conversation(client, 2 * client, 2 * client + 5) for client in range(1, 5)]
+    specs, text = in_order(BEATS, *talks), _IN_TURN.format(hint)
+    plan = compile_query(f"{text} PUNCTUATE ON conn", streams={"A": 1}, buckets=3)
+    assert (plan.exchanges is not None) == bool(hint)
+    (join,) = (step.plan for step in plan.steps if isinstance(step.plan, Join))
+    assert join.punctuated is not None
+    assert join.punctuated.promising == (0, 1)
+    seen = run(f"{text} PUNCTUATE ON conn", [specs], every_second(specs), Random(3), buckets=3)
+    seen.check_counts()
+    assert not differences(seen.rows, expected(text, [specs]))
+    assert not seen.reasons
+    assert len(seen.early) == len(talks)
+    assert max(step for step, _ in seen.early) < 30
+
+
+def test_groups_behind_an_exchange_wait_if_only_one_bucket_hears_the_promises() -> None:
+    text = _IN_TURN.format("/*+ bucket(s.conn.aIP) */").replace("SELECT a, b", "SELECT /*+ bucket(c) */ a, b")
+    specs = in_order(BEATS, conversation(1, 2, 5), conversation(2, 3, 6))
+    plan = compile_query(f"{text} PUNCTUATE ON conn", streams={"A": 1}, buckets=3)
+    assert plan.exchanges is not None
+    assert not [step for step in plan.steps if getattr(step.plan, "closes", ())]
+    seen = run(f"{text} PUNCTUATE ON conn", [specs], every_second(specs), Random(3), buckets=3)
+    assert not seen.early
+    assert not differences(seen.rows, expected(text, [specs]))
+
+
 ENDINGS = st.sampled_from(("fin", "fin", "fin", "rst", "half", ""))
 CONVERSATIONS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 100), st.integers(1, 40), ENDINGS, st.booleans(), st.integers(1, 3)),
@@ -512,3 +552,26 @@ def test_whatever_the_traffic_no_row_is_wrong_without_a_word(
         tuple(value for name, value in row.items() if name not in ("n", "bytes", "last")) for row in seen.rows
     )
     assert set(keys.values()) <= {1}, "each group has one row in a window"
+
+
+@given(
+    drawn=CONVERSATIONS, cuts=st.lists(st.integers(1, 200), max_size=40), seed=st.integers(0, 2**32),
+    hint=st.sampled_from(("", "/*+ bucket(s.vlan) */")),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_row_behind_a_join_is_wrong_without_a_word(
+    drawn: list[tuple[int, int, int, str, bool, int]], cuts: list[int], seed: int, hint: str
+) -> None:
+    """Also where addresses and ports come again in the window, and where rows go through an exchange."""
+    sources: list[list[Spec]] = [[], []]
+    for client, begin, length, ending, six, where in drawn:
+        for rank in (0, 1):
+            if where >> rank & 1:
+                sources[rank] += conversation(client, begin, begin + length, ending, six)
+    sources = [in_order(BEATS, specs) for specs in sources]
+    text = _IN_TURN.format(hint)
+    seen = run(f"{text} PUNCTUATE ON conn", sources, cuts, Random(seed), buckets=3)
+    assert seen.reasons <= {Reason.PUNCTUATED}
+    lossy = {complete.end for complete in seen.completes if not complete.verdict.exact}
+    certain = [row for row in seen.rows if _end(row) not in lossy]
+    assert not differences(certain, [row for row in expected(text, sources) if _end(row) not in lossy])

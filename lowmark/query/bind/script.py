@@ -24,10 +24,11 @@ __all__ = ["analyse", "texts"]
 def analyse(script: s.Script, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...]) -> Selected:
     """The relation of the last statement; `strings` is the result of `texts`."""
     _check_order(script, text)
-    analysis = _Analysis(text, streams, strings)
+    last = script.statements[-1]
+    promising = isinstance(last, s.Select) and last.punctuate is not None
+    analysis = _Analysis(text, streams, strings, promising)
     for statement in script.statements[:-1]:
         analysis.create(statement)
-    last = script.statements[-1]
     if isinstance(last, s.CreateStream):
         hint = "end with the SELECT whose rows you want"
         raise QueryError("this query creates a stream and asks nothing of it", text, last.name.span, hint=hint)
@@ -76,8 +77,12 @@ def _bound_name(name: str, streams: Mapping[str, int] | None) -> str | None:
 
 
 class _Analysis:
-    def __init__(self, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...]) -> None:
+    def __init__(
+        self, text: str, streams: Mapping[str, int] | None, strings: tuple[str, ...], promising: bool
+    ) -> None:  # fmt: skip
+        """`promising`: the query has PUNCTUATE ON."""
         self._text = text
+        self._promising = promising
         self._streams = streams
         self._strings = strings
         self._created: dict[str, Relation] = {}  # by folded name
@@ -130,8 +135,7 @@ class _Analysis:
             where = () if select.where is None else (select.where,)
             check_tests(where, self._text, "EXISTS stands where FROM has one input", hint)
             items = [(item, self._relation(item.relation)) for item in inputs]
-            promising = select.punctuate is not None
-            scope = join(select.sources, items, select.where, hints, self._text, self._strings, promising)
+            scope = join(select.sources, items, select.where, hints, self._text, self._strings, self._promising)
             scope = self._scheduled(scope, hints)
             if not groups(select):
                 select = order_by_time(select, scope)

@@ -25,6 +25,7 @@ from lowmark.query.plan.nodes import (
     Pane,
     Reduce,
     Reduction,
+    Send,
     Step,
     StepInput,
 )
@@ -76,7 +77,7 @@ def with_closings(
 ) -> tuple[tuple[Node, ...], tuple[Step, ...]]:
     """The plan's halves, with sources that promise values of these fields, and steps that use the promises."""
     made = [_node(node, steps, fields, linger_ns) for node in nodes]
-    closing = {node.name: node.closing for node in made if node.closing is not None}
+    closing = {node.name: node for node in made if node.closing is not None}
     if not closing:
         named = "conn" if fields == CONNECTION else ", ".join(fields)
         raise CannotPunctuate(f"nothing here is grouped by {named}, or joined with rows that show it, in windows of ts")
@@ -90,7 +91,7 @@ def with_closings(
     return tuple(node if node.name in using else replace(node, closing=None) for node in made), closed
 
 
-def _used(step: Step, closing: Mapping[str, ClosePromises]) -> Iterator[str]:
+def _used(step: Step, closing: Mapping[str, Node]) -> Iterator[str]:
     """The nodes whose promises a step can use."""
     read = [(number, source.node) for number, source in enumerate(step.inputs) if isinstance(source, NodeInput)]
     match step.plan:
@@ -101,7 +102,7 @@ def _used(step: Step, closing: Mapping[str, ClosePromises]) -> Iterator[str]:
             yield from (node for number, node in read if step.port(number) in promising)
 
 
-def _promising(step: Step, join: Join, closing: Mapping[str, ClosePromises]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _promising(step: Step, join: Join, closing: Mapping[str, Node]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Equalities of a join whose columns its inputs promise together, and the inputs that promise them."""
     if join.kind is not JoinKind.INNER or len(join.inputs) != 2 or join.windowless or join.in_order is not None:
         return (), ()
@@ -109,7 +110,7 @@ def _promising(step: Step, join: Join, closing: Mapping[str, ClosePromises]) -> 
     for port in range(2):
         fed = [source for number, source in enumerate(step.inputs) if step.port(number) == port]
         nodes = [closing.get(source.node) if isinstance(source, NodeInput) else None for source in fed]
-        columns = {node.columns for node in nodes if node is not None}
+        columns = {node.closing.columns for node in nodes if node is not None and node.closing is not None}
         if len(columns) != 1 or None in nodes:
             continue
         (promised,) = columns
@@ -123,7 +124,8 @@ def _promising(step: Step, join: Join, closing: Mapping[str, ClosePromises]) -> 
 def _node(node: Node, steps: Sequence[Step], fields: tuple[str, ...], linger_ns: int) -> Node:
     reduction = node.reduction
     columns = {item.expr.name: item.name for item in reduction.keys if isinstance(item.expr, Field)}
-    reaches = [_reach(step, node, linger_ns) for step in steps if NodeInput(node.name) in step.inputs]
+    reading = [number for number, step in enumerate(steps) if NodeInput(node.name) in step.inputs]
+    reaches = [_reach(number, steps, node, linger_ns) for number in reading]
     found = [reach for reach in reaches if reach is not None]
     if reduction.pane.attribute != "ts" or reduction.pane.steps or not {*fields} <= {*columns} or not found:
         return node
@@ -157,19 +159,46 @@ def _back(expr: Expr) -> Expr:
     return replace(expr, args=tuple(map(_back, expr.args))) if isinstance(expr, Call) else expr
 
 
-def _reach(step: Step, node: Node, linger_ns: int) -> tuple[int, int] | None:
+def _reach(number: int, steps: Sequence[Step], node: Node, linger_ns: int) -> tuple[int, int] | None:
     """Size and slide, in ns, of the windows that hold the node's rows. Rows of a sliding join wait for each other no
-    longer than its largest window."""
-    match step.plan:
+    longer than its largest window, and lie in the windows of the aggregates that read it."""
+    match steps[number].plan:
         case Aggregate(window=window) if window.kind is WindowKind.SLIDING and window.axis.attribute == "ts":
             return window.size * window.axis.unit, window.slide * window.axis.unit
         case Join(inputs=inputs, tumbling=tumbling):
-            size = max(port.size for port in inputs)
-            return (size, size) if tumbling else (size + linger_ns, node.reduction.pane.width)
+            size, slide = max(port.size for port in inputs), node.reduction.pane.width
+            size, slide = (size, size) if tumbling else (size + linger_ns, slide)
+            behind = max(_behind(number, steps), default=0)
+            return (size, slide) if behind <= size else (behind, node.reduction.pane.width)
     return None
 
 
-def _step(number: int, steps: Sequence[Step], closing: Mapping[str, ClosePromises]) -> Step:
+def _behind(join: int, steps: Sequence[Step]) -> Iterator[int]:
+    """The sizes, in ns, of the windows of aggregates that read this join."""
+    for step in steps:
+        if isinstance(step.plan, Aggregate) and step.plan.window.kind is WindowKind.SLIDING:
+            read = (_joined(source, steps) for source in step.inputs)
+            if any(found is not None and found[1] == join for found in read):
+                yield step.plan.window.size * step.plan.window.axis.unit
+
+
+def _joined(source: StepInput | NodeInput, steps: Sequence[Step]) -> tuple[Reduce, int] | None:
+    """The reduction of a join's rows that an aggregate reads here, perhaps through an exchange, and the number of the
+    join."""
+    if isinstance(source, NodeInput):
+        sent = [step.inputs for step in steps if isinstance(step.plan, Send) and step.plan.node == source.node]
+        if len(sent) != 1 or len(sent[0]) != 1:
+            return None
+        ((source,),) = sent
+    if not isinstance(source, StepInput):
+        return None
+    reduce = steps[source.step]
+    if not isinstance(reduce.plan, Reduce) or len(reduce.inputs) > 1 or not isinstance(reduce.inputs[0], StepInput):
+        return None
+    return (reduce.plan, reduce.inputs[0].step) if isinstance(steps[reduce.inputs[0].step].plan, Join) else None
+
+
+def _step(number: int, steps: Sequence[Step], closing: Mapping[str, Node]) -> Step:
     """The step, using promises: an aggregate emits a group as soon as it is complete, if its row does not depend on
     other rows; a join uses promises on columns that must be equal."""
     step = steps[number]
@@ -192,19 +221,24 @@ def _step(number: int, steps: Sequence[Step], closing: Mapping[str, ClosePromise
 
 
 def _promised(
-    source: StepInput | NodeInput, steps: Sequence[Step], closing: Mapping[str, ClosePromises]
+    source: StepInput | NodeInput, steps: Sequence[Step], closing: Mapping[str, Node]
 ) -> tuple[str, ...]:  # fmt: skip
     """The columns of an aggregate's input whose values are promised together: by sources, or by a join that passes
     their promises on."""
-    if isinstance(source, NodeInput):
-        return closing[source.node].columns if source.node in closing else ()
-    reduce = steps[source.step]
-    if not isinstance(reduce.plan, Reduce) or len(reduce.inputs) > 1 or not isinstance(reduce.inputs[0], StepInput):
+    if isinstance(source, NodeInput) and source.node in closing:
+        promises = closing[source.node].closing
+        return () if promises is None else promises.columns
+    found = _joined(source, steps)
+    if found is None:
         return ()
-    join = _step(reduce.inputs[0].step, steps, closing).plan
+    reduce, number = found
+    fed = [each.node for each in steps[number].inputs if isinstance(each, NodeInput)]
+    if isinstance(source, NodeInput) and any(closing[name].tells_one_bucket for name in fed if name in closing):
+        return ()  # the other buckets send rows through the exchange, too, and hear no promise
+    join = _step(number, steps, closing).plan
     if not isinstance(join, Join) or join.punctuated is None or not join.punctuated.promising:
         return ()
-    unchanged = {key.expr.name: key.name for key in reduce.plan.reduction.keys if isinstance(key.expr, Field)}
+    unchanged = {key.expr.name: key.name for key in reduce.reduction.keys if isinstance(key.expr, Field)}
     for names in join.promised_names:
         if {*names} <= {*unchanged}:
             return tuple(unchanged[name] for name in names)

@@ -127,6 +127,11 @@ class Node:
     bucket_by: tuple[str, ...]  # keys whose hash chooses the bucket; of equal kinds where rows of several nodes meet
     closing: ClosePromises | None = None  # None: its sources promise time alone
 
+    @property
+    def tells_one_bucket(self) -> bool:
+        """Whether a promise about values goes to one bucket alone: no other one gets rows with these values."""
+        return self.closing is not None and bool(self.bucket_by) and {*self.bucket_by} <= {*self.closing.columns}
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
