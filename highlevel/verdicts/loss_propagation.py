@@ -125,15 +125,31 @@ class Losses:
             shown = ((query, each) for query, each in reached.shown if query in queries)
             self._show((query, each) for query, each in shown if not (each.joined and query in told))
         pane = {name: of.node.reduction.pane for name, of in self._ledgers.items()}
-        fronts = {name: self._ledgers[name].frontier.value for name in whole}
+        fronts, told = {name: self._ledgers[name].frontier.value for name in whole}, self._telling(queries)
         if all(NEVER < front < FOREVER for front in fronts.values()):
             ended = min((pane[name].start(front) for name, front in fronts.items()), default=NEVER)
             for digest in steps & self._ends.keys():
                 sequence = self._ends[digest].sequence
                 if isinstance(sequence, WindowSequence) and sequence.window.axis.kind is Kind.TIME:
-                    sequence.first = sequence.next = sequence.window.first_after(ended)
+                    first = begin = sequence.window.first_after(ended)
+                    if digest in told:
+                        begin = min([first, *self._first_reached(digest, fronts)])
+                    if begin < first:  # the join has told rows of these windows to other queries
+                        low, high = (sequence.window.extent(window).start for window in (begin, first))
+                        sequence.marks.add(Mark(low, high, _PARTIAL))
+                    sequence.first = sequence.next = begin
         for digest in self._ends:
             self._mark_skipped(digest, steps)
+
+    def _first_reached(self, digest: str, fronts: Mapping[str, int]) -> Iterator[int]:
+        """The first window of a step that later rows of each node can reach. Through a join they reach windows that end
+        before they come: those of the kept rows that they match."""
+        for node, front in fronts.items():
+            for at, mark in self._of_granules(node, Mark(front, FOREVER, _PARTIAL)).steps:
+                start, _ = mark.extents.get(PANE, (NEVER, FOREVER))
+                sequence = self._ends[at].sequence
+                if at == digest and isinstance(sequence, WindowSequence) and start > NEVER:
+                    yield sequence.window.wids(start).start
 
     def _mark_skipped(self, digest: str, steps: frozenset[str]) -> None:
         """Windows of a step that have left before these steps read it lack its rows there: buckets that are behind tell

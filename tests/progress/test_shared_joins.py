@@ -178,6 +178,19 @@ def test_queries_join_and_leave_a_running_share(sent: Traffic, seed: int, bucket
         assert said == expected, each
 
 
+def test_one_that_comes_later_finds_rows_in_windows_that_both_inputs_have_passed() -> None:
+    """Rows that it takes over are older than its inputs' promises by up to the window of the join."""
+    sent = Traffic(0, (("A", 100), ("B", 20)), 0, False)
+    streams = packets_of(sent)
+    later, first = compiled([COUNTS.format(11, 1, ""), PAIRS.format(12, 1, "")])
+    roster, records = sent_of(first, sent, 0)
+    changing = Buckets([first, later], roster)
+    for at, (bucket, record) in enumerate(records):
+        changing.plans = (first,) if 2 * at < len(records) else (first, later)
+        changing.take(bucket, record)
+    later_is_right(later, changing.outputs[later.name], rows_of(later.sql, streams))
+
+
 def test_the_largest_query_leaves_and_another_one_comes() -> None:
     """In order of time: what is said of windows after those that the newcomer could not fill is exact."""
     streams = packets_of(SENT)
