@@ -31,18 +31,18 @@ def _none() -> Ints:
 
 @dataclass(slots=True, eq=False)
 class TimeBin:
-    """The rows of one bin of time, each with the number of its arrival as one word more. `gone`: of a part, the numbers
-    of rows of older parts that were removed before its own rows came. `news`: what has changed since it was stored."""
+    """The rows of one bin of time, in runs. Each row has the number of its arrival as one word more. `gone`: of a part,
+    the numbers of rows of older parts that were removed before its own rows came. `news`: what has changed since it was
+    stored."""
 
     at: int  # the word of a row that holds its time
-    numbered: Callable[[], Words]
+    numbered: Callable[[], Sequence[Words]]
     gone: Ints = field(default_factory=_none)
     news: Callable[[], tuple[Words, Ints] | None] = lambda: None
 
     @property
     def times(self) -> Ints:
-        times: Ints = self.numbered()[:, self.at].view(np.int64)
-        return times
+        return np.concatenate([rows[:, self.at].view(np.int64) for rows in self.numbered()])
 
 
 @dataclass(slots=True, eq=False)
@@ -104,34 +104,37 @@ class NodeStore:
 
     def _bin_news(self, piece: TimeBin) -> TimeBin | None:
         news = piece.news()
-        return None if news is None else self._read(*news)
+        return None if news is None else self._read([news[0]], news[1])
 
     def _merge_bins(self, parts: Sequence[TimeBin]) -> TimeBin:
-        rows, gone = parts[0].numbered(), parts[0].gone
+        runs, gone = [*parts[0].numbered()], parts[0].gone
         for part in parts[1:]:
-            numbers = rows[:, -1].view(np.int64)
-            if len(part.gone):
-                rows = rows[~np.isin(numbers, part.gone)]
-                gone = np.concatenate((gone, part.gone[~np.isin(part.gone, numbers)]))
-            rows = np.concatenate((rows, part.numbered()))
-        return self._read(rows, gone)
+            unknown = part.gone
+            for at, rows in enumerate(runs):
+                if len(unknown):
+                    numbers = rows[:, -1].view(np.int64)
+                    runs[at] = rows[~np.isin(numbers, part.gone)]
+                    unknown = unknown[~np.isin(unknown, numbers)]
+            gone = np.concatenate((gone, unknown))
+            runs += part.numbered()
+        return self._read(runs, gone)
 
-    def _read(self, rows: Words, gone: Ints) -> TimeBin:
-        return TimeBin(self._at, lambda: rows, gone)
+    def _read(self, runs: Sequence[Words], gone: Ints) -> TimeBin:
+        return TimeBin(self._at, lambda: runs, gone)
 
     def _decode_bin(self, data: bytes) -> TimeBin:
         (count,) = _COUNT.unpack_from(data)
         gone = np.frombuffer(data, "<i8", count, _COUNT.size).astype(np.int64)
-        rows = np.frombuffer(data, "<u8", offset=_COUNT.size + 8 * count).astype(np.uint64)
-        return self._read(rows.reshape(-1, self._words + 1), gone)
+        rows = np.frombuffer(data, "<u8", offset=_COUNT.size + 8 * count).astype(np.uint64, copy=False)
+        return self._read([rows.reshape(-1, self._words + 1)], gone)
 
     def _decode_promised(self, data: bytes) -> _Promised:
         return _Promised(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, self._key_words + 2))
 
 
 def _encode_bin(piece: TimeBin) -> bytes:
-    gone, rows = piece.gone.astype("<i8", copy=False), piece.numbered().astype("<u8", copy=False)
-    return _COUNT.pack(len(gone)) + gone.tobytes() + rows.tobytes()
+    rows = (run.astype("<u8", copy=False).tobytes() for run in piece.numbered())
+    return b"".join((_COUNT.pack(len(piece.gone)), piece.gone.astype("<i8", copy=False).tobytes(), *rows))
 
 
 def _encode_promised(piece: _Promised) -> bytes:

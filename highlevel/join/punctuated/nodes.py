@@ -12,7 +12,7 @@ are made from them when first needed.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -267,11 +267,11 @@ class Nodes:
         if self._t.removed > _LEAST + len(self) // 2 or gone > _LEAST + (i.used - gone) // 2:
             self._compact()
 
-    def rows_of(self, key: int) -> Words:
-        """The rows of a bin in order of arrival, each with its number as one word more."""
+    def rows_of(self, key: int) -> tuple[Words]:
+        """The rows of a bin in order of arrival, as one run, each with its number as one word more."""
         t = self._t
         place = self._bins.places.get(key, -1)
-        return self._numbered(np.flatnonzero((t.bins[: t.used] == place) & (t.owners[: t.used] >= 0)))
+        return (self._numbered(np.flatnonzero((t.bins[: t.used] == place) & (t.owners[: t.used] >= 0))),)
 
     def bin_news(self, key: int) -> tuple[Words, Ints] | None:
         """The rows of a bin, with their numbers, that came since the last call or since it was read, and the numbers of
@@ -299,19 +299,20 @@ class Nodes:
                 bins.stored.pop(place, None)
         return sorted((bins.keys[place], bool(bins.counts[place])) for place in places)
 
-    def load(self, bins: Mapping[int, Words], keys_of: Callable[[Words], Words]) -> None:
-        """Put rows from the state, by bin and with their numbers, into the lists, which are empty. `keys_of`: the
-        values of rows."""
-        count = sum(map(len, bins.values()))
+    def load(self, bins: Mapping[int, Sequence[Words]], keys_of: Callable[[Words], Words]) -> None:
+        """Put rows from the state, by bin in runs and with their numbers, into the lists, which are empty. `keys_of`:
+        the values of rows."""
+        count = sum(len(run) for runs in bins.values() for run in runs)
         if not count:
             return
         self._t = t = _TNodes.of(max(_LEAST, count + count // _GROWTH), self._t.rows.shape[1], self._at)
         start = 0
-        for key, numbered in bins.items():
-            part = slice(start, start + len(numbered))
-            t.rows[part], t.numbers[part] = numbered[:, :-1], numbered[:, -1].view(np.int64)
-            t.bins[part] = self._bins.place(key)
-            start = part.stop
+        for key, runs in bins.items():
+            for run in runs:
+                part = slice(start, start + len(run))
+                t.rows[part], t.numbers[part] = run[:, :-1], run[:, -1].view(np.int64)
+                t.bins[part] = self._bins.place(key)
+                start = part.stop
         if (t.numbers[1:count] < t.numbers[: count - 1]).any():
             order = np.argsort(t.numbers[:count], kind="stable")
             for array in (t.rows, t.numbers, t.bins):
