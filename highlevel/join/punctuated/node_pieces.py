@@ -14,8 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from highlevel.interface import Space, State, Words
-from highlevel.join.bounds import ONLY
+from highlevel.interface import ONLY, Space, State, Words
 from highlevel.join.punctuated.nodes import Nodes
 
 __all__ = ["NodeStore", "TimeBin"]
