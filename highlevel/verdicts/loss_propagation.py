@@ -133,7 +133,7 @@ class Losses:
                 if isinstance(sequence, WindowSequence) and sequence.window.axis.kind is Kind.TIME:
                     first = begin = sequence.window.first_after(ended)
                     if digest in told:
-                        begin = min([first, *self._first_reached(digest, fronts)])
+                        begin = min([first, *self._first_reached(digest, sequence.window, fronts)])
                     if begin < first:  # the join has told rows of these windows to other queries
                         low, high = (sequence.window.extent(window).start for window in (begin, first))
                         sequence.marks.add(Mark(low, high, _PARTIAL))
@@ -141,15 +141,14 @@ class Losses:
         for digest in self._ends:
             self._mark_skipped(digest, steps)
 
-    def _first_reached(self, digest: str, fronts: Mapping[str, int]) -> Iterator[int]:
+    def _first_reached(self, digest: str, window: Window, fronts: Mapping[str, int]) -> Iterator[int]:
         """The first window of a step that later rows of each node can reach. Through a join they reach windows that end
         before they come: those of the kept rows that they match."""
         for node, front in fronts.items():
             for at, mark in self._of_granules(node, Mark(front, FOREVER, _PARTIAL)).steps:
                 start, _ = mark.extents.get(PANE, (NEVER, FOREVER))
-                sequence = self._ends[at].sequence
-                if at == digest and isinstance(sequence, WindowSequence) and start > NEVER:
-                    yield sequence.window.wids(start).start
+                if at == digest and start > NEVER:
+                    yield window.wids(start).start
 
     def _mark_skipped(self, digest: str, steps: frozenset[str]) -> None:
         """Windows of a step that have left before these steps read it lack its rows there: buckets that are behind tell
