@@ -43,7 +43,7 @@ class JobConfig:
     name: str = "lowmark"  # only one job of this name may run on a cluster at a time
     buckets: int = 4  # partitions of a stage's partials, unless its query sets them
     max_offsets_per_trigger: int = 20_000  # records of a micro-batch: a backlog is processed in steps of this size
-    master: str = "local[2]"
+    master: str = "local[4]"  # more tasks than buckets at a time: those that read records mostly wait for a broker
     shuffle_partitions: int = 2  # most buckets that are processed at a time
     transaction_timeout: str = "60 s"  # limit for writing a part of a batch's results
     overlap: str = "5 minutes"  # how long captures serve the former stage of a changed query beside the new one

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
-
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from highlevel.metrics import BatchPhase
 
-__all__ = ["BatchPhases", "phases_of"]
+__all__ = ["phases_of"]
 
 _PHASES: Final = {
     "latestOffset": BatchPhase.LATEST_OFFSET,
@@ -36,24 +28,3 @@ def phases_of(durations_ms: Mapping[str, int]) -> dict[BatchPhase, float]:
         spent[phase] += durations_ms.get(name, 0) / 1000
     spent[BatchPhase.OTHER] = max(0.0, durations_ms.get(_WHOLE, 0) / 1000 - sum(spent.values()))
     return spent
-
-
-class BatchPhases(StreamingQueryListener):  # type: ignore[misc]  # pyspark has no types
-    """Hands on the phases of each micro-batch that had records. Spark calls it from a thread of its own."""
-
-    def __init__(self, take: Callable[[Mapping[BatchPhase, float]], None]) -> None:
-        self._take = take
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        durations_ms = event.progress.durationMs
-        if "addBatch" in durations_ms:
-            self._take(phases_of(durations_ms))
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is counted."""
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing is counted."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """`JobQuery.check` says why."""

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from highlevel.metrics import BatchPhase
-from highlevel.spark.batch_phases import BatchPhases
+from highlevel.spark.batch_phases import phases_of
 from highlevel.spark.checkpoint.checkpoint import Checkpoint, CheckpointFolder
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.job_spec import JobSpec
@@ -30,7 +30,8 @@ OnBatch = Callable[[Sequence[Report], float], None]
 took. Called by a thread of its own."""
 
 OnPhases = Callable[[Mapping[BatchPhase, float]], None]
-"""Called with the seconds that Spark spent in each phase of a batch. Called by a thread of its own."""
+"""Called with the seconds that Spark spent in each phase of a batch, after the next batch has been written. Called by a
+thread of its own."""
 
 _END_WITHIN_S = 8.0
 _LOOK_AGAIN_S = 0.02
@@ -63,8 +64,7 @@ class JobQuery:
         self._wake = wake
         self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
-        self._session: SparkSession | None = None
-        self._phases: BatchPhases | None = None
+        self._reported = -1  # the last batch whose phases were handed on
         self._failure: Exception | None = None
         self._turned_at = -1  # `_handed_back` when `turned` last saw a new batch
         self._handed_back = -1  # the last batch of this run that was handed back to Spark to commit
@@ -105,8 +105,6 @@ class JobQuery:
         reports = buckets.transformWithState(BucketProcessor(self._spec, asked), REPORT_SCHEMA, "Append", "None")
         location = self._folder.spark(self._checkpoint)
         writer = reports.writeStream.foreachBatch(self._take).option("checkpointLocation", location)
-        self._session, self._phases = spark, BatchPhases(self._on_phases)
-        spark.streams.addListener(self._phases)
         self._query = writer.queryName(self._job).start()
 
     def check(self) -> None:
@@ -144,9 +142,6 @@ class JobQuery:
             # A query that waits for an absent broker does not stop in time. It ends with its JVM, as if killed.
             with contextlib.suppress(PySparkException, *_JVM_GONE):
                 self._query.stop()
-        if self._session is not None and self._phases is not None:
-            with contextlib.suppress(PySparkException, *_JVM_GONE):
-                self._session.streams.removeListener(self._phases)
 
     def renew(self) -> None:
         """Call this now and then, so that Kafka does not forget how far the job has come. Never waits."""
@@ -190,8 +185,17 @@ class JobQuery:
             reports = [read_report(row) for row in batch.collect()]  # the buckets have written their results then
         self._note_ended(reports, number)
         self._on_batch([each for each in reports if each.stage not in self._spec.leaving], time.monotonic() - began)
+        self._report_phases()
         if self.ended:
             self._wake.set()
+
+    def _report_phases(self) -> None:
+        """Those of the batch before, because Spark reports a batch when it has ended. A listener would cost as much as
+        the planning of a batch: pyspark fetches each number of a report by itself."""
+        progress = None if self._query is None else self._query.lastProgress
+        if progress is not None and progress.batchId != self._reported and "addBatch" in progress.durationMs:
+            self._reported = progress.batchId
+            self._on_phases(phases_of(progress.durationMs))
 
     def _note_ended(self, reports: Sequence[Report], batch: int) -> None:
         """Keep which buckets have ended, because a bucket without new records reports nothing. Spark commits the batch

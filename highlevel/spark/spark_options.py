@@ -127,6 +127,9 @@ def options(settings: SparkSettings, log_settings: Path) -> dict[str, str]:
     if settings.local:
         ours["spark.driver.extraClassPath"] = os.pathsep.join(map(str, settings.jars))
         ours["spark.local.dir"] = str(settings.work_dir)
+        if _has(settings, "hadoop-bare-naked-local-fs"):
+            # Without Hadoop's native library, its own class starts a `chmod` for each file: eight in a micro-batch.
+            ours["spark.hadoop.fs.file.impl"] = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         ours["spark.shuffle.compress"] = "false"  # shuffled data stays on this machine
     else:
@@ -151,9 +154,13 @@ def session_options(settings: SparkSettings) -> dict[str, str]:
     if settings.local and scheme == "file":
         # On a drive of this machine a rename is atomic: the checksummed, slower manager is for shared ones.
         ours |= {_MANAGER: _BY_RENAME, "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"}
-    elif scheme == "s3a" and any(jar.name.startswith("spark-hadoop-cloud") for jar in settings.jars):
+    elif scheme == "s3a" and _has(settings, "spark-hadoop-cloud"):
         ours[_MANAGER] = _BY_UPLOAD  # a rename in an object store copies; an upload is whole or not there
     return ours
+
+
+def _has(settings: SparkSettings, jar: str) -> bool:
+    return any(each.name.startswith(jar) for each in settings.jars)
 
 
 def attached_options(settings: SparkSettings, given: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from highlevel.spark.checkpoint.files import HadoopFiles
 from highlevel.spark.errors import JobFailed
 from highlevel.spark.session import Spark
 from highlevel.spark.spark_options import SparkSettings
+from lowmark.app.kafka.jars import SPARK_KAFKA, obtain
 from lowmark.app.kafka.java import find_java, spark_java_home
 from tests.spark.test_checkpoint import CHECKPOINT
 
@@ -28,12 +29,24 @@ pytestmark = pytest.mark.slow
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("spark")
     settings = SparkSettings(
-        master="local[1]", java_home=spark_java_home(find_java()), jars=[], shuffle_partitions=1, heap="512m",
-        work_dir=work, log=work / "spark.log", checkpoint=f"file://{work}",
+        master="local[1]", java_home=spark_java_home(find_java()), jars=obtain(SPARK_KAFKA), shuffle_partitions=1,
+        heap="512m", work_dir=work, log=work / "spark.log", checkpoint=f"file://{work}",
         extra={MANAGER: f"{MANAGERS}.FileContextBased{KIND}"},
     )  # fmt: skip
     with Spark(settings) as spark:
         yield spark.session
+
+
+def test_local_files_are_written_without_a_process_each(session, tmp_path):
+    files = session._jvm.org.apache.hadoop.fs
+    system = files.Path(f"file://{tmp_path}").getFileSystem(session._jsc.hadoopConfiguration())
+    assert system.getClass().getSimpleName() == "BareLocalFileSystem"
+    output = system.create(files.Path(f"file://{tmp_path}/made"), False)
+    output.write(bytearray(b"content"))
+    output.close()
+    assert (tmp_path / "made").read_bytes() == b"content"
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / ".made.crc").is_file()
 
 
 def test_what_is_written_is_read(session, tmp_path):
@@ -73,12 +86,16 @@ def test_sparks_logs_are_counted_and_former_generations_forgotten(session, tmp_p
 
 
 def test_a_file_system_that_does_not_replace_files_is_refused(session, tmp_path):
-    """Spark's manager for such ones says nothing."""
+    """Spark's manager for such ones says nothing. Hive's class for local files makes one."""
     session.conf.set(MANAGER, f"{MANAGERS}.FileSystemBased{KIND}")
+    session.conf.set("fs.file.impl", "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
+    session.conf.set("fs.file.impl.disable.cache", "true")
     try:
         folder = CheckpointFolder(HadoopFiles(f"file://{tmp_path}", session))
     finally:
         session.conf.set(MANAGER, f"{MANAGERS}.FileContextBased{KIND}")
+        session.conf.unset("fs.file.impl")
+        session.conf.unset("fs.file.impl.disable.cache")
     folder.write(CHECKPOINT)
     with pytest.raises(OSError, match="does not replace a file"):
         folder.write(replace(CHECKPOINT, run=9))

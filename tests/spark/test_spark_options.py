@@ -61,6 +61,14 @@ def test_local_mode_has_jars_on_the_class_path_and_a_manager_that_renames():
     assert made["spark.driver.host"] == "127.0.0.1"
 
 
+def test_local_files_need_no_process_each_where_the_jar_is_there():
+    jars = ("/jars/hadoop-bare-naked-local-fs-0.1.0.jar",)
+    name = "spark.hadoop.fs.file.impl"
+    assert options(settings(jars=jars), Path("/work/log4j2"))[name].endswith("BareLocalFileSystem")
+    assert name not in options(settings(), Path("/work/log4j2"))
+    assert name not in options(settings("spark://host:7077", jars=jars), Path("/work/log4j2"))
+
+
 def test_a_cluster_gets_the_jars_from_the_driver_and_no_path_of_it():
     made = options(settings("spark://host:7077", **{"spark.jars": "/mine.jar"}), Path("/work/log4j2"))
     assert made["spark.jars"] == "/jars/a.jar,/jars/b.jar,/mine.jar"

@@ -294,7 +294,6 @@ def wired(broker: Broker, part_bytes: int) -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, instead in (
             (query_module, "partials", partials),
-            (query_module, "BatchPhases", lambda on_phases: None),
             (processor_module, "sink_of", sink_of),
             (processor_module, "TaskContext", SimpleNamespace(get=task)),
             (bucket_sink, "_reader", lambda settings: reader),

@@ -120,6 +120,7 @@ class Stream:
         self._folder = folder
         self.isActive = True
         self.status = {"message": ""}
+        self.lastProgress = None
         self._failure: Exception | None = None
         self._tasks: int = processor._spec.tasks
         for log in ("offsets", "commits", *(f"state/0/{shard}" for shard in range(self._tasks))):
