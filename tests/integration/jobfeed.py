@@ -6,13 +6,11 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
-from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import Forward, ResultRows
@@ -25,7 +23,6 @@ from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.query.plan.nodes import Node, QueryPlan, Stage
 from lowmark.wire.kafka.clients import admin, ensure_topics, producer
-from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records import result_rows
 from lowmark.wire.records.codec import decode, encode
@@ -36,10 +33,7 @@ from lowmark.wire.records.verdicts import Complete, WindowSpan
 from lowmark.wire.rows.text import json_writer
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import Words, to_batch
-from tests.naive.evaluate import ResultRow, rows_of
-from tests.naive.packets import Arrival as Arrived
-from tests.naive.packets import Packet
-from tests.naive.values import Time, Value
+from tests.integration.committed import committed_messages
 
 SOURCES = {"Main": ("left", "right"), "Other": ("far",)}
 FIRST_PANE = 350_000_000  # in 2025
@@ -73,23 +67,6 @@ PAIRS = (
     "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Main AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
 )
 """Both inputs are one node's rows."""
-
-ALONE = (
-    "SELECT a.ts, b.ts, c.ts, a.srcIP FROM Main AS a [RANGE 4 seconds] "
-    "LEFT JOIN Main AS b [RANGE 2 seconds] ON a.srcIP = b.srcIP AND a.ts < b.ts "
-    "LEFT JOIN Main AS c [RANGE 1 second] ON a.srcIP = c.srcIP AND c.ts < a.ts"
-)
-"""Rows of `a` with those before and behind them, where there are any."""
-
-CROSSED = (
-    "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Other AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
-)
-"""Two nodes, of streams whose sources skew."""
-
-UNANSWERED = (
-    "SELECT ts, srcIP FROM Main AS a [RANGE 4 seconds] "
-    "WHERE NOT EXISTS (SELECT ts FROM Other AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP)"
-)
 
 Sent = tuple[Stage, Node, int, Outgoing]
 
@@ -134,23 +111,22 @@ class Feed:
             for node in stage.nodes
             for epoch, source in enumerate(_sources(node))
         }
-        self._tuples: dict[tuple[str, str], list[Packet]] = {}  # that were sent as rows, by stage and source
         self._sent: list[Sent] = []
-        self._next = FIRST_PANE
+        self.next = FIRST_PANE
         assert ensure_topics(admin(config.kafka), topics_of(config, self.plans)) == []
 
     def panes(self, count: int, end: bool = False, sent: bool = False) -> None:
         """Send the partials of so many panes, each with its promise, and the sources' end behind them. `sent`: another
         feed of this seed has sent them."""
         records: list[Sent] = []
-        for pane in range(self._next, self._next + count):
-            last = end and pane == self._next + count - 1
+        for pane in range(self.next, self.next + count):
+            last = end and pane == self.next + count - 1
             for stream, sources in SOURCES.items():
                 for source in self._random.sample(sources, len(sources)):
                     for stage in self._stages:
                         for node in stage.nodes:
                             records += self._pane(stage, node, source, pane, last) if stream in node.streams else []
-        self._next += count
+        self.next += count
         if not sent:
             self._send(records)
         self._sent += records
@@ -159,28 +135,9 @@ class Feed:
         outbox = self._outboxes[stage.fingerprint, source]
         promised = FOREVER if last else node.reduction.pane.start(pane + 1)
         rows = self._rows(node, pane)
-        if "ts" in node.reduction.schema.names:
-            self._note(stage, node, source, rows)
         output = NodeOutput(node.name, rows, NodeProgress(promised))
         ending = Ending.END if last else Ending.NONE
         return [(stage, node, partition, record) for partition, record in outbox.take(output, ending)]
-
-    def _note(self, stage: Stage, node: Node, source: str, rows: Words) -> None:
-        schema, (stream,) = node.reduction.schema, node.streams
-        sent = self._tuples.setdefault((stage.fingerprint, source), [])
-        for ts, ip in zip(rows[:, schema.offset("ts")], rows[:, schema.offset("srcIP") + 2], strict=True):
-            fields: dict[str, Value] = {"ts": Time(int(ts)), "srcIP": IPv4Address(int(ip))}
-            sent.append(Packet(fields, Arrived(int(ts), stream, SOURCES[stream].index(source), len(sent))))
-
-    def naive(self, plan: QueryPlan) -> list[ResultRow]:
-        """A query's rows by the definitions, over the tuples that its nodes have sent."""
-        stage = plan.stage.fingerprint
-        streams = {
-            stream: [self._tuples[stage, source] for source in SOURCES[stream]]
-            for node in plan.stage.nodes
-            for stream in node.streams
-        }
-        return rows_of(plan.sql, streams)
 
     def _rows(self, node: Node, pane: int) -> Words:
         schema = node.reduction.schema
@@ -253,16 +210,8 @@ class Feed:
         Each completion names the checksum of its rows."""
         topic = Topic(TopicKind.RESULTS, plan.name, self._config.prefix).name
         found: dict[int, list[object]] = {bucket: [] for bucket in range(plan.stage.buckets)}
-        reader = Consumer(consumer_options(self._config.kafka, uuid4().hex) | {"enable.partition.eof": True})
-        reader.assign([TopicPartition(topic, bucket, 0) for bucket in found])
-        ended = 0
         checksums: dict[int, dict[tuple[int, int | None], int]] = {bucket: {} for bucket in found}
-        while ended < len(found):
-            message = reader.poll(_WITHIN_S)
-            assert message is not None
-            if message.error() is not None:
-                ended += 1
-                continue
+        for message in committed_messages(self._config.kafka, [(topic, bucket) for bucket in found]):
             record = decode(message.headers(), message.value())
             sums = checksums[message.partition()]
             if isinstance(record, result_rows.ResultRow | result_rows.ResultRowsRecord):
@@ -278,7 +227,6 @@ class Feed:
                 found[message.partition()].append(told)
             else:
                 found[message.partition()].append(message.value())
-        reader.close()
         return found
 
     def assert_told(self, plan: QueryPlan) -> None:

@@ -6,10 +6,8 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from uuid import uuid4
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.rosters.roster import Roster
 from lowlevel.node import NodeOutput, NodeProgress
@@ -19,7 +17,6 @@ from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.job.roster import members_now, rosters_in_force
 from lowmark.wire.kafka.clients import admin, ensure_topics, producer
-from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import Origin, PartialBatch
@@ -28,6 +25,7 @@ from lowmark.wire.records.registration import Registration, SourceKind
 from lowmark.wire.records.rosters import RosterInForce
 from lowmark.wire.records.verdicts import Amendment, Complete, Reason
 from lowmark.wire.rows.words import to_batch
+from tests.integration.committed import committed_messages
 from tests.integration.jobfeed import FIRST_PANE
 from tests.integration.jobprocess import PATIENCE_S
 
@@ -85,17 +83,10 @@ class Hosts:
     def answers(self) -> tuple[dict[int, list[Complete]], set[int]]:
         """By window: its completions in all buckets; and the windows that were amended."""
         topic = Topic(TopicKind.RESULTS, self.plan.name, self._config.prefix).name
-        reader = Consumer(consumer_options(self._config.kafka, uuid4().hex) | {"enable.partition.eof": True})
-        reader.assign([TopicPartition(topic, bucket, 0) for bucket in range(self._stage.buckets)])
         found: dict[int, list[Complete]] = defaultdict(list)
         amended: set[int] = set()
-        ended = 0
-        while ended < self._stage.buckets:
-            message = reader.poll(_WITHIN_S)
-            assert message is not None
-            if message.error() is not None:
-                ended += 1
-                continue
+        places = [(topic, bucket) for bucket in range(self._stage.buckets)]
+        for message in committed_messages(self._config.kafka, places):
             record = decode(message.headers(), message.value())
             if isinstance(record, Complete | Amendment) and record.windows is not None:
                 for window in range(record.windows.first, record.windows.to + 1):
@@ -103,7 +94,6 @@ class Hosts:
                         found[window].append(record)
                     else:
                         amended.add(window)
-        reader.close()
         return {window: each for window, each in found.items() if len(each) == self._stage.buckets}, amended
 
     def complete(self, pane: int) -> bool:

@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-from confluent_kafka import Consumer, TopicPartition
-
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.query.compile import compile_query
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
 from lowmark.wire.records.result_rows import ResultRow, ResultRowsRecord, RowFormat
 from lowmark.wire.records.verdicts import Complete
 from tests.acceptance.test_golden import at
 from tests.integration import metered
+from tests.integration.committed import committed_messages
 from tests.integration.jobprocess import await_true
 from tests.integration.pipelinecases import PipelineCase, every_case
 from tests.integration.processes import Command, Page, get, samples
@@ -201,25 +199,15 @@ def _results(pipeline: Pipeline) -> dict[str, Results]:
     """What a read_committed consumer sees on the result topics, up to their ends."""
     topics = {Topic(TopicKind.RESULTS, name, pipeline.config.prefix).name: name for name in pipeline.plans}
     partitions = [
-        TopicPartition(topic, bucket, 0)
-        for topic, name in topics.items()
-        for bucket in range(pipeline.plans[name].stage.buckets)
+        (topic, bucket) for topic, name in topics.items() for bucket in range(pipeline.plans[name].stage.buckets)
     ]
     rows: dict[str, dict[int, list[bytes]]] = {name: {} for name in topics.values()}
     completions: dict[str, dict[int, list[tuple[Complete, int]]]] = {name: {} for name in topics.values()}
-    for part in partitions:
-        rows[topics[part.topic]][part.partition] = []
-        completions[topics[part.topic]][part.partition] = []
-    since = {(part.topic, part.partition): 0 for part in partitions}
-    reader = Consumer(consumer_options(pipeline.config.kafka, uuid4().hex) | {"enable.partition.eof": True})
-    reader.assign(partitions)
-    ended = 0
-    while ended < len(partitions):
-        message = reader.poll(30)
-        assert message is not None
-        if message.error() is not None:
-            ended += 1
-            continue
+    for topic, bucket in partitions:
+        rows[topics[topic]][bucket] = []
+        completions[topics[topic]][bucket] = []
+    since = dict.fromkeys(partitions, 0)
+    for message in committed_messages(pipeline.config.kafka, partitions):
         name, place = topics[message.topic()], (message.topic(), message.partition())
         record = decode(message.headers(), message.value())
         if isinstance(record, ResultRow | ResultRowsRecord):
@@ -230,7 +218,6 @@ def _results(pipeline: Pipeline) -> dict[str, Results]:
             assert isinstance(record, Complete), record
             completions[name][message.partition()].append((record, since[place]))
             since[place] = 0
-    reader.close()
     bare = {topics[topic]: count for (topic, _), count in since.items() if count}
     assert not bare, f"rows without a completion behind them: {bare}"
     return {name: Results(rows[name], completions[name]) for name in rows}

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 
 from highlevel.progress.driver import BucketDriver
 from highlevel.progress.outputs import ResultRows
@@ -18,16 +17,16 @@ from highlevel.rosters.roster import Roster
 from highlevel.state import MemoryState
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
-from lowmark.wire.kafka.clients import consumer
-from lowmark.wire.kafka.settings import consumer_options
+from lowmark.wire.kafka.clients import admin
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode
-from lowmark.wire.records.partials import Origin, PartialBatch
+from lowmark.wire.records.partials import PartialBatch
 from lowmark.wire.records.punctuations import Punctuation
 from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Complete, Reason
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.text import json_writer
+from tests.integration.committed import committed_messages
 
 _WITHIN_S = 60.0
 
@@ -76,38 +75,13 @@ class Results:
 
 def records(config: Config, topic: str, partition: int) -> Iterator[Message]:
     """All that are there by now, and committed."""
-    reader = consumer(config.kafka, f"test-{uuid4()}", tell_ends=True)
-    try:
-        reader.assign([TopicPartition(topic, partition, 0)])
-        while True:
-            message = reader.poll(_WITHIN_S)
-            assert message is not None
-            if message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                return
-            yield message
-    finally:
-        reader.close()
+    return committed_messages(config.kafka, [(topic, partition)])
 
 
 def committed(config: Config, topic: Topic, schema: Schema | None = None) -> list[object]:
     """All that a read_committed reader sees, decoded."""
-    reader = Consumer(consumer_options(config.kafka, uuid4().hex) | {"enable.partition.eof": True})
-    found: list[object] = []
-    try:
-        waiting = set(reader.list_topics(topic.name, timeout=_WITHIN_S).topics[topic.name].partitions)
-        reader.assign([TopicPartition(topic.name, partition, 0) for partition in waiting])
-        while waiting:
-            message = reader.poll(_WITHIN_S)
-            assert message is not None
-            if message.error() is not None:
-                waiting.discard(message.partition())
-                continue
-
-            def schema_of(origin: Origin) -> Schema | None:
-                return schema
-
-            found.append(decode(message.headers(), message.value(), schema_of))
-    finally:
-        reader.close()
-    return found
+    partitions = admin(config.kafka).list_topics(topic.name, timeout=_WITHIN_S).topics[topic.name].partitions
+    return [
+        decode(message.headers(), message.value(), lambda origin: schema)
+        for message in committed_messages(config.kafka, [(topic.name, partition) for partition in partitions])
+    ]

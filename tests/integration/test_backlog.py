@@ -8,17 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from lowmark.app.config.file import load_config
 from lowmark.query.plan.nodes import Node
-from lowmark.wire.kafka.settings import KafkaSettings, consumer_options
+from lowmark.wire.kafka.settings import KafkaSettings
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.rows.words import Words
+from tests.integration.committed import committed_messages
 from tests.integration.jobfeed import LEVELS, SLIDING, Feed, write_config
 from tests.integration.jobprocess import JobProcess, await_true
 
@@ -125,12 +124,5 @@ def planned(folder: Path, exchange: str) -> list[Planned]:
 
 def appended(kafka: KafkaSettings, topic: str, partition: int) -> Iterator[tuple[int, float]]:
     """Offset and time of append of each record."""
-    reader = Consumer(consumer_options(kafka, uuid4().hex) | {"enable.partition.eof": True})
-    reader.assign([TopicPartition(topic, partition, 0)])
-    while True:
-        message = reader.poll(30)
-        assert message is not None
-        if message.error() is not None:
-            reader.close()
-            return
+    for message in committed_messages(kafka, [(topic, partition)]):
         yield message.offset(), message.timestamp()[1] / 1000

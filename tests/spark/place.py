@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.spark.sink.bucket_sink import BucketSink
 from highlevel.spark.sink.claims import Claims
@@ -18,13 +17,13 @@ from highlevel.spark.sink.transaction import Note, Transactions
 from highlevel.spark.sink.transaction import Place as Where
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import KafkaSettings, admin, ensure_topics
-from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Provision, Topic, TopicKind, settings_of
 from lowmark.wire.records.announcements import result_headers
 from lowmark.wire.records.codec import encode
 from lowmark.wire.records.record import RecordKind
 from lowmark.wire.records.sink_token import Token, Told
 from lowmark.wire.records.verdicts import Complete, Verdict, WindowSpan
+from tests.integration.committed import committed_messages
 
 PARTITIONS = 2
 
@@ -83,18 +82,8 @@ class Place:
 
     def read(self) -> list[tuple[int, bytes]]:
         """All that a read_committed consumer sees: (partition, value)."""
-        reader = Consumer(consumer_options(self.settings, uuid4().hex) | {"enable.partition.eof": True})
-        reader.assign([TopicPartition(self.results, partition, 0) for partition in range(PARTITIONS)])
-        found, ended = [], set()
-        while len(ended) < PARTITIONS:
-            message = reader.poll(30)
-            assert message is not None
-            if message.error() is not None:
-                ended.add(message.partition())
-            else:
-                found.append((message.partition(), message.value()))
-        reader.close()
-        return found
+        places = [(self.results, partition) for partition in range(PARTITIONS)]
+        return [(message.partition(), message.value()) for message in committed_messages(self.settings, places)]
 
     def history(self, partials: Mapping[str, tuple[str, int]] | None = None) -> History:
         """As a job reads it: all that the one before has committed is visible when its buckets are claimed."""
