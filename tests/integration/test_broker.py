@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -222,6 +224,32 @@ def test_a_broker_that_ends_while_it_starts_shows_its_last_lines(tmp_path: Path)
     assert caught.value.message == "the broker ended while it started"
     assert any("node" in line and "7" in line for line in caught.value.details)
     assert str(tmp_path / "broker.log") in caught.value.hint
+
+
+@pytest.mark.slow
+def test_why_a_folder_could_not_be_prepared_is_shown(tmp_path: Path) -> None:
+    """Kafka's tool says it on its output, and fills the log with its settings."""
+    (tmp_path / "cluster.id").write_text("Lowmark-of-this-test-0\n")
+    (tmp_path / "data").symlink_to("/proc/nothing")
+    with pytest.raises(EnvironmentNotReady, match="could not be prepared") as caught:
+        Broker(tmp_path).start()
+    assert any("Error while writing meta.properties" in line for line in caught.value.details)
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_while_it_starts_says_so(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+
+    def is_there() -> bool:
+        with contextlib.suppress(RuntimeError):
+            return broker.pid > 0
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(broker.start)
+        await_true(is_there)
+        os.kill(broker.pid, signal.SIGKILL)
+        assert str(started.exception()).startswith("the broker ended while it started, killed by SIGKILL\n")
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ class Broker:
                     return
                 taken = any("Address already in use" in line for line in self._folder.last_lines())
                 if not (left and taken):  # a port that was free a moment ago may be lost to another process
-                    raise self._failure("the broker ended while it started")
+                    raise self._failure(f"the broker ended while it started{_killed(self._process)}")
         except subprocess.TimeoutExpired as error:
             self.stop()
             raise self._failure(f"the broker's folder was not prepared within {_READY_WITHIN:.0f} s") from error
@@ -152,7 +152,7 @@ class Broker:
             except subprocess.TimeoutExpired:
                 look()
             else:
-                raise self._failure("the broker ended")
+                raise self._failure(f"the broker ended{_killed(self._process)}")
 
     def answers(self) -> bool:
         """Whether it answers a client within 5 s."""
@@ -182,7 +182,7 @@ class Broker:
                 timeout=_READY_WITHIN,
             )
         if done.returncode:
-            raise self._failure("the broker's folder could not be prepared")
+            raise self._failure(f"the broker's folder could not be prepared{_killed(done)}")
 
     def _launch(self, command: list[str]) -> None:
         self._progress("starting the broker")
@@ -233,6 +233,12 @@ class Broker:
     def _failure(self, message: str) -> EnvironmentNotReady:
         hint = f"the end of its log is above; the whole log is in {self._folder.log} and {self._folder.output}"
         return EnvironmentNotReady(message, hint, self._folder.last_lines())
+
+
+def _killed(process: subprocess.Popen[bytes] | subprocess.CompletedProcess[bytes] | None) -> str:
+    """The end of a sentence about a process that has ended."""
+    code = 0 if process is None else process.returncode
+    return f", killed by {signal.Signals(-code).name}" if code < 0 else ""
 
 
 def openness(host: str) -> str | None:

@@ -140,13 +140,14 @@ class BrokerFolder:
         self._lock.flush()
 
     def last_lines(self) -> tuple[str, ...]:
-        """The end of what this start printed and logged, without the frames of stack traces."""
+        """The end of what this start logged and printed, without the frames of stack traces. It prints little: the log
+        is full of settings."""
         text = b""
-        if self.output.exists():
-            text += self.output.read_bytes()
         if self.log.exists():
             content = self.log.read_bytes()
             text += content[self._log_start :] if len(content) >= self._log_start else content  # it has rolled over
+        if self.output.exists():
+            text += self.output.read_bytes()
         lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
         return tuple([line for line in lines if not line.startswith(("\tat ", "\t... "))][-_LAST_LINES:])
 
