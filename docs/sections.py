@@ -18,6 +18,7 @@ from highlevel.metrics import HighLevelMetrics
 from ingest.metrics import IngestMetrics
 from lowlevel.metrics import LowLevelMetrics
 from lowmark.app.cli import app
+from lowmark.app.job.checkpoint_reach import CheckpointReach
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
@@ -94,6 +95,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     LowLevelMetrics(capture, lambda: (), lambda: (), lambda: 0)
     HighLevelMetrics(job, (), {})
     RosterMetrics(job, tuple, dict)
+    CheckpointReach("", job)
     for registry in (capture, job):
         KafkaReach(KafkaSettings("localhost:9092"), "sources", registry)
         ThreadMetrics(registry, lambda: ())

@@ -42,6 +42,9 @@ _RENEW_AFTER_S = 6 * 3600.0
 _NOTHING_TO_READ = "Waiting for data to arrive"
 """What Spark says of a query that has looked for new records and found none."""
 
+_PROBE = "probe"
+"""A file in the place of the checkpoint, which nobody reads."""
+
 _JVM_GONE = (Py4JError, OSError)
 """What calls into a JVM raise when the JVM has gone."""
 
@@ -93,10 +96,31 @@ class JobQuery:
         if self._handed_back != self._turned_at:
             self._turned_at = self._handed_back
             return True
+        return self.waits
+
+    @property
+    def turns(self) -> int:
+        """The last batch of this run that was handed back to Spark to commit; -1 before the first."""
+        return self._handed_back
+
+    @property
+    def waits(self) -> bool:
+        """Whether it finds no new records."""
         try:
             return self._query is not None and self._query.status["message"] == _NOTHING_TO_READ
         except _JVM_GONE:
             return False
+
+    def refusal(self) -> str | None:
+        """Why the place of the checkpoint takes no file; None: it takes one, or Spark has gone, which `check` tells.
+        Returns when the place has answered, or its client has given up: that may take minutes."""
+        try:
+            self._folder.put(_PROBE, b"")
+        except OSError as error:
+            return (error.strerror or str(error)) if self.active else None
+        except Py4JError:
+            return None
+        return None
 
     def start(self, spark: SparkSession, asked: Asked | None = None) -> None:
         """Begin after the last batch that Spark has committed. `asked`: what the hosts of a cluster must have."""

@@ -10,6 +10,9 @@ import pytest
 
 from lowmark.app.config.file import load_config
 from lowmark.app.job import process
+from lowmark.app.job.reload import Reload
+from lowmark.helpers import Backoff
+from lowmark.wire.kafka.clients import KafkaUnavailable
 
 CONFIG = """
 [kafka]
@@ -43,6 +46,48 @@ class Left(process._Job):
     def _run(self, stack: ExitStack, *_: object) -> None:
         self._quarantined = {"q": "it failed"}
         self.told_to_end = self.signalled
+
+
+class Unanswered(process._Job):
+    """A job that is reloaded; its starts behind that find no broker, until there are no more of `steps`."""
+
+    steps: list[str]
+
+    def _run(self, stack: ExitStack, *_: object) -> None:
+        match self.steps.pop(0) if self.steps else None:
+            case "reload":
+                raise process._Reloaded(Reload(self._config, self._plans))
+            case "away":
+                raise KafkaUnavailable("no broker answers")
+
+
+@pytest.mark.parametrize(
+    ("steps", "within_s", "starts"),
+    [(["reload", "away", "away"], 300.0, True), (["reload", "away"], -1.0, False), (["away"], 300.0, False)],
+)
+def test_a_start_behind_a_reload_is_repeated_while_a_broker_is_away_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str], within_s: float, starts: bool
+) -> None:
+    """What it has read of the new configuration is not lost with the process. The first start is its supervisor's."""
+    path = tmp_path / "lowmark.toml"
+    path.write_text(CONFIG.format(tmp_path / "checkpoint"))
+    monkeypatch.setattr(process, "_Job", Unanswered)
+    monkeypatch.setattr(process, "Backoff", lambda: Backoff(0.001))
+    monkeypatch.setattr(process, "_START_WITHIN_S", within_s)
+    monkeypatch.setattr(Unanswered, "steps", steps, raising=False)
+
+    def run() -> int:
+        return process.run_job(
+            load_config(path), queries=None, master=None, until_last=True, beginning=process.Beginning(),
+            progress=lambda _: None,
+        )  # fmt: skip
+
+    if starts:
+        assert run() == 0
+    else:
+        with pytest.raises(KafkaUnavailable, match="no broker answers"):
+            run()
+    assert steps == []
 
 
 @pytest.mark.parametrize(("until_last", "signalled", "status"), [(True, False, 2), (True, True, 0), (False, True, 0)])

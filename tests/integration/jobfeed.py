@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
@@ -34,10 +35,14 @@ from lowmark.wire.rows.text import json_writer
 from lowmark.wire.rows.values import FOREVER
 from lowmark.wire.rows.words import Words, to_batch
 from tests.integration.committed import committed_messages
+from tests.naive.evaluate import ResultRow, rows_of
+from tests.naive.packets import Arrival as Arrived
+from tests.naive.packets import Packet
+from tests.naive.values import Time, Value
 
 SOURCES = {"Main": ("left", "right"), "Other": ("far",)}
 FIRST_PANE = 350_000_000  # in 2025
-_WITHIN_S = 100.0  # a broker that has been killed is missed after seconds, on a busy machine later
+_WITHIN_S = 300.0  # a broker that has been killed is missed after seconds, and back later on a busy machine
 
 SLIDING = "SELECT srcIP, count(*), sum(len) [RANGE 10 seconds, SLIDE 5 seconds, WA ts] FROM Main GROUP BY srcIP"
 BUSY = "SELECT destPort, count(*) [RANGE TUMBLING 5 seconds, WA ts] FROM Main GROUP BY destPort HAVING count(*) > 3"
@@ -67,6 +72,23 @@ PAIRS = (
     "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Main AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
 )
 """Both inputs are one node's rows."""
+
+ALONE = (
+    "SELECT a.ts, b.ts, c.ts, a.srcIP FROM Main AS a [RANGE 4 seconds] "
+    "LEFT JOIN Main AS b [RANGE 2 seconds] ON a.srcIP = b.srcIP AND a.ts < b.ts "
+    "LEFT JOIN Main AS c [RANGE 1 second] ON a.srcIP = c.srcIP AND c.ts < a.ts"
+)
+"""Rows of `a` with those before and behind them, where there are any."""
+
+CROSSED = (
+    "SELECT a.ts, b.ts, a.srcIP FROM Main AS a [RANGE 4 seconds], Other AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP"
+)
+"""Two nodes, of streams whose sources skew."""
+
+UNANSWERED = (
+    "SELECT ts, srcIP FROM Main AS a [RANGE 4 seconds] "
+    "WHERE NOT EXISTS (SELECT ts FROM Other AS b [RANGE 2 seconds] WHERE a.srcIP = b.srcIP)"
+)
 
 Sent = tuple[Stage, Node, int, Outgoing]
 
@@ -111,6 +133,7 @@ class Feed:
             for node in stage.nodes
             for epoch, source in enumerate(_sources(node))
         }
+        self._tuples: dict[tuple[str, str], list[Packet]] = {}  # that were sent as rows, by stage and source
         self._sent: list[Sent] = []
         self.next = FIRST_PANE
         assert ensure_topics(admin(config.kafka), topics_of(config, self.plans)) == []
@@ -135,9 +158,28 @@ class Feed:
         outbox = self._outboxes[stage.fingerprint, source]
         promised = FOREVER if last else node.reduction.pane.start(pane + 1)
         rows = self._rows(node, pane)
+        if "ts" in node.reduction.schema.names:
+            self._note(stage, node, source, rows)
         output = NodeOutput(node.name, rows, NodeProgress(promised))
         ending = Ending.END if last else Ending.NONE
         return [(stage, node, partition, record) for partition, record in outbox.take(output, ending)]
+
+    def _note(self, stage: Stage, node: Node, source: str, rows: Words) -> None:
+        schema, (stream,) = node.reduction.schema, node.streams
+        sent = self._tuples.setdefault((stage.fingerprint, source), [])
+        for ts, ip in zip(rows[:, schema.offset("ts")], rows[:, schema.offset("srcIP") + 2], strict=True):
+            fields: dict[str, Value] = {"ts": Time(int(ts)), "srcIP": IPv4Address(int(ip))}
+            sent.append(Packet(fields, Arrived(int(ts), stream, SOURCES[stream].index(source), len(sent))))
+
+    def naive(self, plan: QueryPlan) -> list[ResultRow]:
+        """A query's rows by the definitions, over the tuples that its nodes have sent."""
+        stage = plan.stage.fingerprint
+        streams = {
+            stream: [self._tuples[stage, source] for source in SOURCES[stream]]
+            for node in plan.stage.nodes
+            for stream in node.streams
+        }
+        return rows_of(plan.sql, streams)
 
     def _rows(self, node: Node, pane: int) -> Words:
         schema = node.reduction.schema

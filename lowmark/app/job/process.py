@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -37,6 +39,7 @@ from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.exit_codes import failure_of
 from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
+from lowmark.app.job.checkpoint_reach import CheckpointReach
 from lowmark.app.job.names import job_name
 from lowmark.app.job.reload import Reload, ReloadRequests, refused
 from lowmark.app.job.retirements import retire
@@ -49,10 +52,10 @@ from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.rights import Role
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.app.service_manager import ServiceManager
-from lowmark.helpers import Helper
+from lowmark.helpers import Backoff, Helper
 from lowmark.query.result_names import result_names
 from lowmark.watchdog import Watchdog
-from lowmark.wire.kafka.clients import admin, ensure_topics, topic_ids
+from lowmark.wire.kafka.clients import KafkaUnavailable, admin, ensure_topics, topic_ids
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.quarantine import Quarantine
 
@@ -65,7 +68,7 @@ _LOOK_EVERY_S = 0.25
 _SLOW_S = 10.0
 """A step that takes longer makes the job not ready."""
 
-_START_WITHIN_S = 300.0  # limit for each step of the start; some seconds are usual
+_START_WITHIN_S = 300.0  # limit for each step of the start, and for its repetition; some seconds are usual
 _ANSWER_WITHIN_S = 60.0  # limit for Spark to answer how it is
 
 _END_WITHIN_S = 25.0
@@ -93,7 +96,8 @@ def run_job(
     """
     taken, asked = Reload(config, plan_queries(config, queries)), beginning
     former: Reload | None = None  # what has run before a reload
-    reloading, kept = ReloadRequests(queries), KeptSpark()
+    reloading, kept, backoff = ReloadRequests(queries), KeptSpark(), Backoff()
+    until_s = -math.inf  # a start is repeated while brokers are away
     with reloading.listening():
         try:
             while True:
@@ -104,8 +108,15 @@ def run_job(
                         return job.run(stack, until_last, asked, progress)
                 except _Quarantined:
                     former, asked = None, Beginning()  # it has begun
+                    until_s = time.monotonic() + _START_WITHIN_S
                 except _Reloaded as reloaded:
                     former, taken, asked = taken, reloaded.reload, Beginning()
+                    until_s = time.monotonic() + _START_WITHIN_S
+                except KafkaUnavailable as error:
+                    if job.works or time.monotonic() > until_s:
+                        raise
+                    _LOG.warning("the job starts again in a moment: %s", error)
+                    time.sleep(backoff.next_s())
                 except (CheckpointRefused, EnvironmentNotReady) as error:
                     if former is None or job.works:
                         raise
@@ -160,6 +171,7 @@ class _Job:
         self._service = ServiceManager()
         sources = Topic(TopicKind.SOURCES, None, self._config.prefix).name
         self._reach = KafkaReach(self._config.kafka, sources, self._registry)
+        self._store = CheckpointReach(start.place, self._registry)
         self._health = HealthServer(
             self._config.job.metrics, "job.metrics", self._registry, self._ready,
             lambda: living(self._helpers()), self._config.metrics,
@@ -263,6 +275,8 @@ class _Job:
             query.start(session, host_facts)
         self._query = query
         stack.callback(query.stop)
+        self._store.start(query)
+        stack.callback(self._store.helper.stop, _LOOK_EVERY_S)  # it may be waiting for an answer
         names = ", ".join(plan.name for plan in self._plans if plan.name not in self._quarantined)
         progress(f"running {names}: generation {checkpoint.generation}, run {checkpoint.run}; {health.url}/metrics")
         ready, halting = not self._service.there, False
@@ -281,6 +295,7 @@ class _Job:
                 self._service.worked()
             for helper in self._helpers():
                 helper.check()
+            self._store.look()
             query.renew()
             if not halting and (reload := self._reloading.take(self._config)) is not None:
                 self._await_change(reload, stack)
@@ -318,7 +333,10 @@ class _Job:
 
     def _helpers(self) -> tuple[Helper, ...]:
         change = () if self._change is None else self._change[1].helpers
-        return self._health.helper, self._reach.helper, self._watchdog.helper, self._ruler.helper, *change
+        return (
+            self._health.helper, self._reach.helper, self._watchdog.helper, self._ruler.helper, self._store.helper,
+            *change,
+        )  # fmt: skip
 
     def _begin_step(self, step: str, progress: Callable[[str], None]) -> None:
         self._step = step
@@ -473,14 +491,14 @@ class _Job:
         self._step = "starting Spark"
 
     def _ready(self) -> Health:
-        slow, reach = self._watchdog.slow(_SLOW_S), self._reach
+        slow, reach, store = self._watchdog.slow(_SLOW_S), self._reach, self._store
         if slow is not None:  # do not ask Spark now: it may be Spark that does not answer
             return Health(False, {"job": self._name, "waits for": slow, **reach.detail})
         if self._query is None:
             return Health(False, {"job": self._name, "query": f"not running yet: {self._step}", **reach.detail})
         active = self._query.active
-        detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail}
+        detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail, **store.detail}
         if self._change is not None and (waits := self._change[1].waits):
             detail |= {f"changes when sources cover the new text: {name}": why for name, why in waits.items()}
         detail |= {f"quarantined {query}": why for query, why in sorted(self._quarantined.items())}
-        return Health(active and reach.ok, detail)
+        return Health(active and reach.ok and store.ok, detail)
