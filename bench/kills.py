@@ -1,8 +1,9 @@
 """`python -m bench.kills`: a job whose processes and broker are killed hundreds of times, while its queries and sources
 change.
 
-Python's workers, Spark's JVM, the driver and the broker, at moments that a seed draws. After each kill results have to
-go on; in the end every row has to be there once, and every `exact` right. bench/README.md says what the figures show.
+Python's workers, their parent, Spark's JVM, the driver and the broker, at moments that a seed draws, and several in a
+row, so that some die while others start. Then results have to catch up; in the end every row has to be there once, and
+every `exact` right. bench/README.md says what the figures show.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ def main(
     for kind, waits in done.waits.items():
         if waits:
             median, most = float(np.median(waits)), max(waits)
-            print(f"{kind}: killed {len(waits)} times; results went on after {median:.1f} s, at most {most:.1f} s")
-            rows.append((kind, len(waits), median, most))
+            print(
+                f"{kind}: killed {done.kills[kind]} times; {len(waits)} rows of kills in which it cost most: results "
+                f"caught up after {median:.1f} s, at most {most:.1f} s"
+            )
+            rows.append((kind, done.kills[kind], len(waits), median, most))
     took_s = time.monotonic() - began
     print(f"{done.count} kills, {done.starts} starts, {done.changes} changes in {took_s:.0f} s: each result once")
-    write_csv(results, "kills", ("killed", "times", "median_s", "most_s"), rows)
+    write_csv(results, "kills", ("killed", "times", "rows", "median_s", "most_s"), rows)
 
 
 def _tell(text: str) -> None:

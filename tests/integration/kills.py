@@ -10,23 +10,26 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
 from lowmark.app.config.file import load_config
+from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.kafka.broker import Broker
 from lowmark.query.plan.nodes import QueryPlan
-from lowmark.wire.kafka.clients import KafkaProblem, consumer, watermarks
+from lowmark.wire.kafka.clients import consumer
 from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import decode
 from lowmark.wire.records.verdicts import Complete
 from tests.integration.jobfeed import BUSY, LEVELS, SLIDING, Feed, contiguous, write_config
 from tests.integration.jobprocess import PATIENCE_S, JobProcess, descendants
 from tests.integration.livesources import Hosts
 
-SHARES = {"worker": 14, "broker": 2, "JVM": 2, "driver": 2}
-"""Of what is killed. A worker that dies costs one task, the others a restart."""
+SHARES = {"driver": 3, "JVM": 3, "broker": 3, "workers' parent": 2, "worker": 12}
+"""Of what is killed, if it is there; first what costs most."""
 
 _VARIANTS = (None, BUSY.replace("> 3", "> 5"), BUSY.replace("> 3", "> 7"))
 """Of the query `beside`, which changes. None: it is not there."""
@@ -38,35 +41,41 @@ stall = "exclude after 6 s"
 [queries.nodes]
 sql = "SELECT srcIP, count(*) [RANGE TUMBLING 5 seconds, WA ts] FROM Nodes GROUP BY srcIP"
 """
+_BUCKETS = 2
 _SENT_EVERY_S = 0.5
-_CALM_S = 1.0  # between what a job has written and the next kill, at most
+_IN_A_ROW = 15  # kills, at most, before everything has to work again
+_DRIVERS = 2  # of these: otherwise no start would come far
+_APART_S = 3.0  # at most; mostly less: some hit what the one before has made start
 _AWAY_S = 2.0  # a broker, at most
-_STARTS_S = 8.0  # a job is killed again so soon, at most, if it is killed while it starts
 _FORMER = "Start the job once with the queries of before"
 
 
 class Kills:
-    """Ends everything with the `with` block. `tell` hears of each kill."""
+    """Ends everything with the `with` block. `tell` hears of each row of kills."""
 
     def __init__(self, folder: Path, seed: int, tell: Callable[[str], None] = print) -> None:
         self._folder = folder
         self._chance = random.Random(seed)
         self._tell = tell
-        self._broker = Broker(folder / "broker")
+        self._broker = _LastingBroker(folder / "broker", self._chance.randrange(1 << 30))
         self._stack = contextlib.ExitStack()
-        self.waits: dict[str, list[float]] = {kind: [] for kind in SHARES}  # for results, after a kill
-        self.count = 0
+        self._told = dict.fromkeys(range(_BUCKETS), 0)  # by bucket: the last window of `busy`
+        self.kills: Counter[str] = Counter()
+        self.waits: dict[str, list[float]] = {kind: [] for kind in SHARES}
+        """By what costs most of what was killed in a row: until results had caught up."""
         self.starts = 0
         self.changes = 0
 
+    @property
+    def count(self) -> int:
+        return self.kills.total()
+
     def __enter__(self) -> Kills:
         with contextlib.ExitStack() as stack:
-            stack.callback(lambda: self._broker.stop())  # whichever it is then
-            self._broker.start()
-            self._port = int(self._broker.bootstrap.rpartition(":")[2])
+            bootstrap = stack.enter_context(self._broker).bootstrap
             everything = {"talkers": SLIDING, "busy": BUSY, "levels": LEVELS, "beside": _VARIANTS[1] or ""}
-            path = write_config(self._folder, self._broker.bootstrap, **everything)
-            text = path.read_text().replace("[job]\n", '[job]\nmaster = "local[2,20]"\nbuckets = 2\n')
+            path = write_config(self._folder, bootstrap, **everything)
+            text = path.read_text().replace("[job]\n", f'[job]\nmaster = "local[2,20]"\nbuckets = {_BUCKETS}\n')
             path.write_text(text.replace("max_offsets_per_trigger = 60", "max_offsets_per_trigger = 400"))
             self.path, self._text = path, path.read_text().partition("[queries.beside]")[0] + _NODES
             self._feed = Feed(load_config(path), self._chance.randrange(1 << 30))
@@ -75,9 +84,11 @@ class Kills:
             self._hosts.register("first")
             self._alive: tuple[str, ...] = ("first",)
             self._known = 1
-            self._config = load_config(path)
-            self._reader = consumer(self._config.kafka, "lowmark-kills")
+            config = load_config(path)
+            self._reader = consumer(config.kafka, "lowmark-kills", tell_ends=True)
             stack.callback(self._reader.close)
+            topic = Topic(TopicKind.RESULTS, "busy", config.prefix).name
+            self._reader.assign([TopicPartition(topic, bucket, 0) for bucket in self._told])
             self._start()
             stack.callback(lambda: self._job.__exit__())
             stack.enter_context(self._load())
@@ -88,30 +99,21 @@ class Kills:
         self._stack.close()
 
     def run(self, kills: int, within_s: float = math.inf) -> None:
-        """Each kill is survived: results go on, with a start where the job has ended. Some come while it starts."""
+        """Kills some in a row, waits for results of what is sent behind them, and begins again."""
         until = time.monotonic() + within_s
-        self._go_on(self._written())
-        for number in range(kills):
-            if time.monotonic() > until:
-                return
-            if number % 5 == 2:
+        self._catch_up()
+        while self.count < kills and time.monotonic() < until:
+            if self._chance.random() < 0.6:
                 self._change_queries()
-            if number % 4 == 1:
-                self._change_sources()
-            kind = self._chance.choices(list(SHARES), list(SHARES.values()))[0]
-            before = self._written()
-            self._kill(kind)
-            self.count += 1
-            began = time.monotonic()
-            again = kind in ("JVM", "driver") and self._chance.random() < 0.3
-            if again:
-                self._pause(_STARTS_S)
-            else:
-                self._go_on(before)
-                self.waits[kind].append(time.monotonic() - began)
-                self._pause(_CALM_S)
-            went = "is killed again while it starts" if again else f"results after {self.waits[kind][-1]:.1f} s"
-            self._tell(f"{number + 1} of {kills}, {kind}: {went}")
+            row: list[str] = []
+            for _ in range(min(self._chance.randint(1, _IN_A_ROW), kills - self.count)):
+                if self._chance.random() < 0.25:
+                    self._change_sources()
+                row.append(self._kill(row))
+                self._pause(_APART_S * self._chance.random() ** 2)
+            wait_s = self._catch_up()
+            self.waits[min(row, key=list(SHARES).index)].append(wait_s)
+            self._tell(f"{self.count} of {kills}: {', '.join(row)}; results have caught up after {wait_s:.1f} s")
 
     def end(self) -> None:
         """Feeds to the end, and compares what stands in the results with what must."""
@@ -133,7 +135,7 @@ class Kills:
                 for name, windows in last.items()
             )
 
-        _await(ended, 1.0)
+        self._await(ended, 1.0)
         self._job.terminate()
         assert self._job.wait() == 0, self._job.said
         for plan in self._feed.plans:
@@ -181,56 +183,66 @@ class Kills:
         """Start a job that has ended, as a supervisor does; with the former queries where they may not change yet."""
         if not self._job.ended:
             return
-        self._job.wait()
+        code = self._job.wait()
         assert "Traceback" not in self._job.said, self._job.said
         if _FORMER in self._job.said:  # one of them
             self._configure(_VARIANTS[(_VARIANTS.index(self._variant) + 1) % len(_VARIANTS)])
+        else:
+            assert code in (1, -signal.SIGKILL), self._job.said  # another start goes on
         self._start()
 
-    def _written(self) -> int:
-        topic = Topic(TopicKind.RESULTS, "talkers", self._config.prefix).name
-        parts = [TopicPartition(topic, bucket) for bucket in range(2)]
-        return sum(watermarks(self._reader, part, self._config.kafka)[1] for part in parts)
+    def _catch_up(self) -> float:
+        """Waits until each bucket tells what is sent from now on; the seconds that this takes."""
+        began, pane = time.monotonic(), self._feed.next
 
-    def _go_on(self, before: int) -> None:
-        def written() -> bool:
+        def told() -> bool:
             self._restart()
             assert self._failed is None, self._failed
-            try:
-                return self._written() > before
-            except KafkaProblem:
-                return False
+            while (message := self._reader.poll(0.05)) is not None and message.error() is None:
+                record = decode(message.headers(), message.value())
+                if isinstance(record, Complete) and record.windows is not None:
+                    self._told[message.partition()] = record.windows.to
+            return min(self._told.values()) >= pane
 
-        _await(written, 0.1, lambda: self._job.said)
+        self._await(told, 0.05)
+        return time.monotonic() - began
 
-    def _pause(self, most_s: float) -> None:
-        """At random, so that what comes next hits any moment."""
-        until = time.monotonic() + self._chance.uniform(0, most_s)
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._restart()
             time.sleep(0.02)
 
-    def _kill(self, kind: str) -> None:
-        self._restart()
-        if kind == "broker":
-            os.kill(self._broker.pid, signal.SIGKILL)
-            self._broker.stop()
-            self._pause(_AWAY_S)
-            self._broker = Broker(self._folder / "broker", self._port)
-            self._broker.start()
-        elif kind == "driver":
-            self._job.kill()
-        else:
-            found: list[int] = []
+    def _kill(self, row: Sequence[str]) -> str:
+        """Kills a process of those that are there, which may just be starting; returns its kind."""
+        there: dict[str, list[int]] = {}
 
-            def there() -> bool:
-                self._restart()
-                found[:] = (_workers if kind == "worker" else _jvms)(self._job)
-                return bool(found)
+        def any_there() -> bool:
+            self._restart()
+            there.update((kind, pids) for kind, pids in self._processes().items() if pids)
+            if row.count("driver") == _DRIVERS:
+                del there["driver"]
+            return bool(there)
 
-            _await(there, 0.1, lambda: self._job.said)
-            with contextlib.suppress(ProcessLookupError):  # it ended just then
-                os.kill(self._chance.choice(found), signal.SIGKILL)
+        self._await(any_there, 0.05)
+        kind = self._chance.choices(list(there), [SHARES[kind] for kind in there])[0]
+        by = self._chance.choice((signal.SIGKILL, signal.SIGTERM)) if kind == "broker" else signal.SIGKILL
+        with contextlib.suppress(ProcessLookupError):  # it ended just then
+            os.kill(self._chance.choice(there[kind]), by)
+        self.kills[kind] += 1
+        return kind
+
+    def _processes(self) -> dict[str, list[int]]:
+        commands = {pid: _command(pid) for pid in descendants(self._job.pid)}
+        forked = [pid for pid, command in commands.items() if b"pyspark.daemon" in command]
+        workers = [child for pid in forked for child in descendants(pid)]
+        return {
+            "worker": workers,
+            "workers' parent": [pid for pid in forked if pid not in workers],
+            "JVM": [pid for pid, command in commands.items() if b"SparkSubmit" in command],
+            "driver": [self._job.pid],
+            "broker": self._broker.pids,
+        }
 
     def _change_queries(self) -> None:
         self.changes += 1
@@ -256,6 +268,66 @@ class Kills:
         else:
             self._alive = (*self._alive, self._chance.choice(away))
 
+    def _await(self, condition: Callable[[], bool], every_s: float) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{self._job.said}\nbroker: {self._broker.said}"
+            time.sleep(every_s)
+
+
+class _LastingBroker:
+    """Started again, a while later, whenever it has been killed."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._chance = random.Random(seed)
+        self._broker = Broker(folder)
+        self._there, self._ending = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="broker", daemon=True)  # the broker ends with it
+        self.said = ""
+
+    def __enter__(self) -> _LastingBroker:
+        self._thread.start()
+        assert self._there.wait(PATIENCE_S), self.said
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ending.set()
+        self._thread.join(PATIENCE_S)
+
+    @property
+    def pids(self) -> list[int]:
+        """None while it is away."""
+        with contextlib.suppress(RuntimeError):
+            return [self._broker.pid] if _command(self._broker.pid) else []
+        return []
+
+    def _run(self) -> None:
+        port = 0
+        while not self._ending.is_set():
+            self._broker = Broker(self._folder, port)
+            try:
+                self._broker.start()
+                self.bootstrap = self._broker.bootstrap
+                port = int(self.bootstrap.rpartition(":")[2])
+                self._there.set()
+                self._broker.wait(self._look)
+            except EnvironmentNotReady as error:  # it was killed, perhaps while it started
+                self.said = str(error)
+            except _Ended:
+                pass
+            finally:
+                self._broker.stop()
+            self._ending.wait(self._chance.uniform(0, _AWAY_S))
+
+    def _look(self) -> None:
+        if self._ending.is_set():
+            raise _Ended
+
+
+class _Ended(Exception):
+    """The broker is needed no more."""
+
 
 def _completions(items: list[object]) -> list[Complete]:
     return [item for item in items if isinstance(item, Complete)]
@@ -267,24 +339,8 @@ def _last(items: list[object]) -> int | None:
 
 
 def _command(pid: int) -> bytes:
+    """Empty when the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def _workers(job: JobProcess) -> list[int]:
-    """Python's workers, without the process that starts them."""
-    daemons = [pid for pid in descendants(job.pid) if b"pyspark.daemon" in _command(pid)]
-    return [pid for daemon in daemons for pid in descendants(daemon)]
-
-
-def _jvms(job: JobProcess) -> list[int]:
-    return [pid for pid in descendants(job.pid) if b"SparkSubmit" in _command(pid)]
-
-
-def _await(condition: Callable[[], bool], every_s: float, said: Callable[[], str] = lambda: "") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, said()
-        time.sleep(every_s)

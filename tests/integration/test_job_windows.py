@@ -13,7 +13,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from highlevel.progress.records import Batch, Record
 from lowmark.app.config.file import Config, load_config
@@ -22,7 +21,6 @@ from lowmark.app.job.check import foresee_job
 from lowmark.query.plan.nodes import Join, QueryPlan
 from lowmark.query.plan.shared_joins import shares
 from lowmark.wire.kafka.clients import admin, ensure_topics, producer
-from lowmark.wire.kafka.settings import consumer_options
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.codec import decode, encode
 from lowmark.wire.records.partials import PartialBatch
@@ -33,6 +31,7 @@ from tests.acceptance.bucketrun import records_of
 from tests.acceptance.interleaved import packets_of
 from tests.acceptance.traffic import Traffic
 from tests.acceptance.valued import with_values
+from tests.integration.committed import committed_messages
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.processes import Command, get, samples, value
 from tests.naive.compare import differences
@@ -78,6 +77,10 @@ JOINS = {
     + _AB.format(9)
     + " GROUP BY x.destIP",
     "long": "SELECT y.ts, x.ts AS t " + _AB.format(12),
+    "outer": "SELECT x.ts, y.ts AS u, x.destIP FROM A AS x [RANGE 4 s] LEFT JOIN B AS y [RANGE 2 s] "
+    "ON x.destIP = y.destIP AND x.ts < y.ts",
+    "unanswered": "SELECT ts, srcIP FROM A AS x [RANGE 4 s] "
+    "WHERE NOT EXISTS (SELECT ts FROM B AS y [RANGE 2 s] WHERE x.srcIP = y.srcIP)",
 }
 STRATEGIES = {"wid": "wid", "adapt": "adapt"}
 IDLE_S = {"idle": 2}
@@ -140,23 +143,14 @@ def produce(config: Config, plan: QueryPlan, records: Sequence[tuple[int, Record
 def shown(config: Config, plan: QueryPlan) -> tuple[list[ResultRow], list[Complete]]:
     """The rows that a read_committed reader sees, and the completions."""
     topic = Topic(TopicKind.RESULTS, plan.name, config.prefix).name
-    reader = Consumer(consumer_options(config.kafka, uuid4().hex) | {"enable.partition.eof": True})
-    reader.assign([TopicPartition(topic, bucket, 0) for bucket in range(plan.stage.buckets)])
     rows: list[ResultRow] = []
     completions: list[Complete] = []
-    ended = 0
-    while ended < plan.stage.buckets:
-        message = reader.poll(30)
-        assert message is not None
-        if message.error() is not None:
-            ended += 1
-            continue
+    for message in committed_messages(config.kafka, [(topic, bucket) for bucket in range(plan.stage.buckets)]):
         record = decode(message.headers(), message.value())
         if isinstance(record, Complete):
             completions.append(record)
         else:
             rows.append(json.loads(message.value()))
-    reader.close()
     return rows, completions
 
 

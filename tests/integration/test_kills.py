@@ -15,12 +15,12 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(
         not os.environ.get("LOWMARK_TEST_KILLS"),
-        reason="two to three minutes, and not yet seen to pass often: LOWMARK_TEST_KILLS=1 runs it",
+        reason="three to four minutes, and not yet seen to pass often: LOWMARK_TEST_KILLS=1 runs it",
     ),
 ]
 
-KILLS, WITHIN_S = 30, 90
-"""As many, or as many as fit: a busy machine takes half a minute for one."""
+KILLS, WITHIN_S = 50, 180
+"""As many, or as many as fit: a machine that is busy with other things takes a minute for a start."""
 
 
 def test_each_result_is_there_once_whatever_is_killed_while_queries_and_sources_change(tmp_path: Path) -> None:
@@ -29,5 +29,5 @@ def test_each_result_is_there_once_whatever_is_killed_while_queries_and_sources_
     with Kills(tmp_path, seed) as kills:
         kills.run(KILLS, WITHIN_S)
         kills.end()
-    print(f"{kills.count} kills, {kills.starts} starts, {kills.changes} changes")
+    print(f"{dict(kills.kills)}; {kills.starts} starts, {kills.changes} changes")
     assert kills.count > 2

@@ -147,7 +147,7 @@ def test_the_process(capture: Samples, job: Samples) -> None:
 
 
 def test_helper_threads(capture: Samples, job: Samples, pipeline: Pipeline) -> None:
-    of_job = {"health", "kafka", "sources", "watchdog"}
+    of_job = {"checkpoint", "health", "kafka", "sources", "watchdog"}
     for process, expected in ((capture, {"health", "kafka", "epochs"}), (job, of_job)):
         up = {dict(labels)["thread"]: count for (name, labels), count in process.items() if name == "lowmark_thread_up"}
         assert set(up.values()) == {1}
