@@ -116,10 +116,12 @@ def descendants(root: int) -> list[int]:
 
 
 def await_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    """Looks again after twice the time that a look takes: what is waited for needs the processors, too."""
+    deadline = (began := time.monotonic()) + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
-        time.sleep(0.02)
+        time.sleep(max(0.02, 2 * (time.monotonic() - began)))
+        began = time.monotonic()
 
 
 def _main() -> int:
