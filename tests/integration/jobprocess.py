@@ -116,11 +116,11 @@ def descendants(root: int) -> list[int]:
 
 
 def await_true(condition: Callable[[], bool]) -> None:
-    """Looks again after twice the time that a look takes: what is waited for needs the processors, too."""
+    """Looks again after twice the time of a look, at most a second: what is waited for needs the processors, too."""
     deadline = (began := time.monotonic()) + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
-        time.sleep(max(0.02, 2 * (time.monotonic() - began)))
+        time.sleep(min(1.0, max(0.02, 2 * (time.monotonic() - began))))
         began = time.monotonic()
 
 
