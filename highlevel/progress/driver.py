@@ -23,7 +23,7 @@ from highlevel.progress.bucket_identity import BucketIdentity
 from highlevel.progress.exchange_channel import bucket_source
 from highlevel.progress.future_records import MAX_AHEAD_NS, is_future
 from highlevel.progress.granules import granule_of_time
-from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes
+from highlevel.progress.lanes import LANES, UPSTREAM_LANES, Lane, Lanes, losses_before
 from highlevel.progress.ledger import Ledger
 from highlevel.progress.outputs import Outcome, Rejection
 from highlevel.progress.pending_outputs import Tally
@@ -74,7 +74,8 @@ class BucketDriver:
 
     `plans` are the queries that read the stage. `roster` is the roster declared when the state is empty; later changes
     arrive as control records and are kept in the state. `generation` is the job's; `lives` has the greater ones of
-    queries that the job has begun later.
+    queries that the job has begun later. If it does not get all records from the beginning, it gets enough of them for
+    tuples from `needed_ns` on: what is missing before the first record of a lane is then no gap.
 
     After a gap the driver reads a punctuation's cumulative counters `late`, `dropped` and `given_up`: they show whether
     a lost punctuation reported losses in granules promised before.
@@ -83,8 +84,10 @@ class BucketDriver:
     def __init__(
         self, stage: Stage, plans: tuple[QueryPlan, ...], bucket: int, state: State, roster: Roster, generation: int,
         build: Build = build, scheduler: Scheduler = IN_ORDER, lives: Mapping[str, int] = MappingProxyType({}),
+        needed_ns: int = NEVER,
     ) -> None:  # fmt: skip
         self._stage = stage
+        self._needed_ns = needed_ns
         self._state = state
         self._plans = sorted(plans, key=lambda plan: plan.name)
         self._served = served(self._plans, lambda query: lives.get(query, generation))
@@ -176,10 +179,13 @@ class BucketDriver:
             self._tally.duplicates += 1
             return
         if missing:
-            self._tally.gaps += missing
             lane.suspect = Reason.GAP
-            if listed:
-                self._losses.lost_before(lane.node)
+            if not (missing == record.sequence and self._prepares(lane, arrival)):
+                self._tally.gaps += missing
+                if listed:
+                    self._losses.lost_before(lane.node)
+        if isinstance(record, Punctuation) and lane.suspect is Reason.GAP and self._prepares(lane, arrival):
+            lane.counters = losses_before(record.ledger)
         if lanes is self._lanes:
             self._standing.hear(lane.source, arrival.appended_ns)
         if is_future(record, arrival, node):
@@ -258,6 +264,10 @@ class BucketDriver:
         for name, ledger in own.items():
             if ledger.frontier.value > NEVER:
                 self._graph.promise(name, ledger.frontier.value, steps)
+
+    def _prepares(self, lane: Lane, arrival: Arrival) -> bool:
+        """Whether the lane may have begun before the records that the bucket gets."""
+        return lane.promised == NEVER and arrival.appended_ns is not None and arrival.appended_ns < self._needed_ns
 
     def _lanes_of(self, node: str) -> Lanes:
         return self._upstream if node in self._exchanges else self._lanes

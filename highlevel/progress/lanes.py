@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import sub
 
 from highlevel.interface import Space
 from highlevel.progress.promises.joint import JointPromises, joint_promises
@@ -19,7 +20,7 @@ from lowmark.wire.records.registration import SourceKind
 from lowmark.wire.records.verdicts import Reason
 from lowmark.wire.rows.values import FOREVER, NEVER
 
-__all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters"]
+__all__ = ["LANES", "UPSTREAM_LANES", "Counters", "Lane", "Lanes", "accounted_losses", "loss_counters", "losses_before"]
 
 Counters = tuple[int, int, int]
 """An epoch's cumulative `late`, `given_up` and `taints`."""
@@ -36,6 +37,12 @@ def accounted_losses(told: LaneLedger) -> Counters:
     for account in told.accounts:
         late, given_up = late + account.late, given_up + account.given_up
     return late, given_up, len(told.taints)
+
+
+def losses_before(told: LaneLedger) -> Counters:
+    """The losses that the epoch had reported before this punctuation."""
+    late, given_up, taints = map(sub, loss_counters(told.counters), accounted_losses(told))
+    return late, given_up, taints
 
 
 @dataclass(slots=True)

@@ -53,6 +53,13 @@ class Member(ListedSource):
         runs = (*before, (start, at)) if at > start else tuple(before)
         return replace(self, excluded=runs)
 
+    def since(self, at: int) -> Member:
+        """The member for buckets that read nothing of what it promised before this time: it is free there where it
+        left or was excluded by then."""
+        runs = [(NEVER, self.left)] if self.left <= at else []
+        runs += [(NEVER if start <= at else start, stop) for start, stop in self.excluded if self.left > at]
+        return replace(self, excluded=_joined(runs))
+
     def on(self, pane: Pane) -> Member:
         """The member in granules. It joins and leaves with a whole granule. An exclusion includes granules that it
         covers only in part, because the source may not have promised the granule in which the exclusion begins. Numbers
@@ -66,6 +73,12 @@ class Member(ListedSource):
             self.source, _begins(pane, self.joined), _begins(pane, self.left),
             tuple((start, stop) for start, stop in runs if start < stop),
         )  # fmt: skip
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The last of the runs that begin at NEVER, which holds the others, and all that follow."""
+    from_never = [run for run in runs if run[0] == NEVER]
+    return (*from_never[-1:], *(run for run in runs if run[0] != NEVER))
 
 
 def _begins(pane: Pane, at: int) -> int:
@@ -119,6 +132,11 @@ class Roster:
         missing = {stream: members for stream, members in sources.items() if stream not in self.streams}
         more = Roster.of(missing)
         return Roster({**self.streams, **more.streams}, {**self.versions, **more.versions}) if missing else self
+
+    def since(self, at: int) -> Roster:
+        """The roster for buckets that read what their sources sent from this time on."""
+        streams = {stream: tuple(member.since(at) for member in of) for stream, of in self.streams.items()}
+        return Roster(streams, self.versions)
 
     def names(self) -> dict[str, tuple[str, ...]]:
         """By stream: the sources that it lists now."""

@@ -47,6 +47,8 @@ class JobSpec:
     leaving: Mapping[str, int] = field(default_factory=dict)  # by stage that no query reads: its number of buckets
     suppressed: Mapping[BucketKey, Completed]  # by query and bucket: what former generations have announced
     told: Mapping[BucketKey, int] = field(default_factory=dict)  # the same for queries without windows over time
+    needed: Mapping[str, int] = field(default_factory=dict)
+    """By stage that is not read from its beginning: the least time of tuples that are needed."""
     laws: Mapping[str, str] = field(default_factory=dict)  # of the queries whose results are identified by positions
     prefix: str  # of topic names
     formats: Mapping[str, RowFormat] = field(default_factory=dict)  # by query: the format of rows; JSON if missing
@@ -91,7 +93,9 @@ class JobSpec:
     def roster_of(self, stage: Stage) -> Roster:
         streams = sorted({stream for node in stage.nodes for stream in node.streams})
         members = {stream: self.roster.streams[stream] for stream in streams}
-        return Roster(members, {stream: self.roster.versions[stream] for stream in streams})
+        found = Roster(members, {stream: self.roster.versions[stream] for stream in streams})
+        needed = self.needed.get(stage.fingerprint)
+        return found if needed is None else found.since(needed)
 
     def position(self, stage: Stage, bucket: int, read: int) -> Position:
         """The position of a bucket that has read its partials up to this offset."""

@@ -43,6 +43,7 @@ from lowmark.wire.records.rosters import Exclusion, Retirement, Return, RosterCh
 from lowmark.wire.records.verdicts import Amendment, Complete, Correction, LateRow
 from lowmark.wire.rows.schema import Schema
 from lowmark.wire.rows.text import json_writer
+from lowmark.wire.rows.values import NEVER
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState
@@ -142,6 +143,7 @@ class _BucketWork:
         )
         self._driver = BucketDriver(
             stage, plans, bucket, self._state, spec.roster_of(stage), spec.generation, lives=spec.lives,
+            needed_ns=spec.needed.get(fingerprint, NEVER),
         )  # fmt: skip
         self._past = self._state.get(HISTORY, 0) or before_the_first(spec.checkpoint)
         self._chain = Chain(self._past.digest)

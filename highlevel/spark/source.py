@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -17,10 +18,16 @@ KEY = "key"
 """The column that Spark groups by: the placement number of a record's stage and bucket, an int."""
 
 
+_EARLIEST = -2
+"""As Spark's reader calls it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
     kafka: KafkaSettings
     max_offsets: int  # records of partials in a micro-batch, over all topics; as many of exchanges
+    starts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By topic that a new checkpoint does not read from its beginning: the first offset of each partition."""
 
 
 def partials(spark: SparkSession, spec: JobSpec, settings: SourceSettings) -> DataFrame:
@@ -60,7 +67,7 @@ def _read(spark: SparkSession, settings: SourceSettings, keys: Mapping[str, Sequ
         # A pattern would have the names of all topics of the cluster listed at every look for new records.
         **({"subscribe": ",".join(keys)} if keys else {"assign": "{}"}),
         "includeHeaders": "true",
-        "startingOffsets": "earliest",
+        "startingOffsets": _starting_offsets(keys, settings.starts),
         "failOnDataLoss": "false",  # sequence numbers detect the loss, and the affected windows report it
         "maxOffsetsPerTrigger": str(settings.max_offsets),
         "kafka.fetch.max.wait.ms": "10",  # at Kafka's 500 every task on fresh data waits half a second
@@ -71,3 +78,11 @@ def _read(spark: SparkSession, settings: SourceSettings, keys: Mapping[str, Sequ
     read = records.select(key.alias(KEY), "topic", "partition", "offset", appended_us, "headers", "value")
     # A batch that is run again may hold records of topics that nobody reads any more.
     return read.where(f.col(KEY).isNotNull())
+
+
+def _starting_offsets(keys: Mapping[str, Sequence[int]], starts: Mapping[str, Sequence[int]]) -> str:
+    """Where a reader begins that has no checkpoint yet; a topic that is added later is read from its beginning."""
+    if not any(topic in starts for topic in keys):
+        return "earliest"
+    found = {topic: starts.get(topic, [_EARLIEST] * len(of)) for topic, of in keys.items()}
+    return json.dumps({topic: {str(bucket): offset for bucket, offset in enumerate(of)} for topic, of in found.items()})

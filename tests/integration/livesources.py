@@ -77,7 +77,8 @@ class Hosts:
                 wire = encode(PartialBatch(record.origin, record.sequence, batch, record.tuples))
             else:
                 wire = encode(record)
-            self._client.produce(topic, wire.value, partition=partition, headers=list(wire.headers))
+            at_ms = pane * PANE_S * 1000  # a topic ignores it, unless its settings say otherwise
+            self._client.produce(topic, wire.value, partition=partition, headers=list(wire.headers), timestamp=at_ms)
         assert self._client.flush(_WITHIN_S) == 0
 
     def answers(self) -> tuple[dict[int, list[Complete]], set[int]]:

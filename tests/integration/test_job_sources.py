@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries, topics_of
@@ -17,6 +18,7 @@ from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.source_requests import ask
 from lowmark.app.kafka import epochs
 from lowmark.app.kafka.epochs import refuse_former_epochs, renumber
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import (
     KafkaSettings,
@@ -27,11 +29,13 @@ from lowmark.wire.kafka.clients import (
     producer,
 )
 from lowmark.wire.kafka.topics import Topic, TopicKind
+from lowmark.wire.records.codec import encode
 from lowmark.wire.records.rosters import Action
-from lowmark.wire.records.verdicts import Reason
+from lowmark.wire.records.verdicts import Complete, Reason, Verdict, WindowSpan
 from tests.integration.jobfeed import FIRST_PANE
 from tests.integration.jobprocess import JobProcess, await_true
 from tests.integration.livesources import Hosts
+from tests.integration.processes import get, samples, value
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -123,6 +127,58 @@ def test_sources_join_leave_are_excluded_and_return_while_the_job_is_killed(brok
         assert hosts.no_wrong_exact() > 12
         job.terminate()
         assert job.wait() == 0, job.said
+
+
+def test_a_new_generation_leaves_out_what_only_completed_windows_need(broker, tmp_path):
+    """The records of the past have the times of append that a broker would have given them then."""
+    path = write_config(tmp_path, broker, f"{uuid4().hex[:8]}-", "left", "right")
+    config = load_config(path)
+    hosts, told = Hosts(config), FIRST_PANE + 297
+    partials, results = (
+        next(of.name for of in topics_of(config, [hosts.plan]) if kind in of.name) for kind in ("partials", "results")
+    )
+    stamp_with(config.kafka, partials, "CreateTime")
+    for source in ("left", "right"):
+        hosts.register(source)
+    hosts.send("left", "right", panes=300)
+    stamp_with(config.kafka, partials, "LogAppendTime")
+    write_completions(config.kafka, results, hosts.plan, told)
+    with JobProcess(path, "--new-generation") as job:
+        url = job.url()
+        hosts.send("left", "right", panes=2)
+        await_true(lambda: job.ended or hosts.complete(FIRST_PANE + 301))
+        page = samples(get(f"{url}/metrics").text)
+        job.terminate()
+        assert job.wait() == 0, job.said
+    assert "only what was appended from 20" in job.said
+    found, amended = hosts.answers()
+    assert [window for window, each in found.items() if len(each) != 2] == []
+    assert (sorted(found)[-5:], amended) == ([*range(told, told + 5)], set()), "each once, after those told before"
+    assert hosts.no_wrong_exact() - (told - FIRST_PANE + 1) == 4, "and exact"
+    sent = sum(sum(of.values()) for of in hosts.sent.values())
+    assert 0 < value(page, "lowmark_partials_merged_total") < sent * 0.6
+    assert value(page, "lowmark_records_missing_total") == 0
+
+
+def stamp_with(kafka: KafkaSettings, topic: str, kind: str) -> None:
+    entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
+    (done,) = admin(kafka).incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])]
+    ).values()  # fmt: skip
+    done.result(30)
+
+
+def write_completions(kafka: KafkaSettings, topic: str, plan: QueryPlan, last: int) -> None:
+    """As a former generation has: of all windows up to this one, in one run a bucket, as if they were empty."""
+    client, over = producer(kafka), plan.window
+    for bucket in range(plan.stage.buckets):
+        complete = Complete(
+            "q", 1, bucket, plan.stage.buckets, WindowSpan(FIRST_PANE, last), over.start(FIRST_PANE), over.end(last),
+            "ts", 0, 0, 0, 0, 0, None, (), Verdict(),
+        )  # fmt: skip
+        record = encode(complete)
+        client.produce(topic, record.value, partition=bucket, headers=list(record.headers))
+    assert client.flush(30) == 0
 
 
 def test_one_process_rules_and_epochs_that_begin_again_are_refused_until_they_are_renumbered(

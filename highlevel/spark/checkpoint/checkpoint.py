@@ -23,7 +23,7 @@ __all__ = [
     "BucketKey", "Checkpoint", "CheckpointFolder", "Completed", "plan_digests",
 ]  # fmt: skip
 
-_VERSION = 7
+_VERSION = 8
 
 _FILE = "lowmark.json"
 _LOGS = ("offsets", "commits")
@@ -62,6 +62,8 @@ class Checkpoint:
     begun: int = 0  # the last of those generations, also if its queries have left
     leaving: Mapping[str, int] = field(default_factory=dict)
     """By stage that no query reads and whose buckets still have state: the last generation that has read it."""
+    needed: Mapping[str, int] = field(default_factory=dict)
+    """By stage that this generation has not read from its beginning: the least time of tuples that it needed."""
 
     @property
     def newest(self) -> int:
@@ -299,6 +301,7 @@ def _form(checkpoint: Checkpoint) -> dict[str, object]:
         "lives": dict(checkpoint.lives),
         "begun": checkpoint.begun,
         "leaving": dict(checkpoint.leaving),
+        "needed": dict(checkpoint.needed),
     }
 
 
@@ -306,7 +309,7 @@ def _read_rows(rows: Sequence[tuple[str, int, int]]) -> dict[BucketKey, int]:
     return {(subject, bucket): value for subject, bucket, value in rows}
 
 
-_UPGRADES: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {}
+_UPGRADES: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {7: lambda form: {**form, "needed": {}}}
 """By version: how its form becomes that of the next version."""
 
 

@@ -95,6 +95,7 @@ def applied(
         lives=lives,
         begun=generation if now.joining else stored.begun,
         leaving={stage: stored.leaving.get(stage, stored.newest) for stage in sorted(gone - cleared)},
+        needed={stage: time for stage, time in stored.needed.items() if stage in read},
     )
 
 

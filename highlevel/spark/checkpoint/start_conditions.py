@@ -11,6 +11,7 @@ from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, Complet
 from highlevel.spark.checkpoint.placement import placements
 from highlevel.spark.checkpoint.query_changes import QueryChanges, applied, changes
 from highlevel.spark.checkpoint.replay import Replay
+from highlevel.spark.checkpoint.resumption import Lookback, needed_from
 from highlevel.spark.errors import WAYS_OUT, CheckpointRefused, RowsWouldRepeat, TopicsDeleted
 from highlevel.spark.sink.results_history import History
 from lowmark.query.plan.nodes import Stage
@@ -34,6 +35,8 @@ class StartState:
     tokens: Mapping[BucketKey, Token] = field(default_factory=dict)  # by stage and bucket: what is written
     others: Mapping[str, str] = field(default_factory=dict)  # by query: another job that writes its results
     replays: Mapping[str, Replay] = field(default_factory=dict)  # queries without windows over time
+    lookbacks: Mapping[str, Sequence[Lookback]] = field(default_factory=dict)
+    """By stage that a new generation need not read from its beginning: its queries."""
 
     @property
     def newest(self) -> Token | None:
@@ -170,7 +173,8 @@ def begun_anew(standing: StartState, history: History, repeat_rows: bool = False
     unknown = {query: why for query, of in standing.replays.items() if (why := _unknown(query, of, standing, history))}
     if unknown and not repeat_rows:
         raise RowsWouldRepeat(_said_of(unknown))
-    return _first(standing, max(former, history.generation) + 1, windows, _told(standing, unknown))
+    checkpoint = _first(standing, max(former, history.generation) + 1, windows, _told(standing, unknown))
+    return replace(checkpoint, needed=needed_from(standing.lookbacks, windows))
 
 
 def _of_other_text(query: str, of: Replay, standing: StartState) -> bool:

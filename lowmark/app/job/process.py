@@ -48,6 +48,7 @@ from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.spark_side import JobSpark, KeptSpark
 from lowmark.app.job.start import JobStart, Written
+from lowmark.app.job.starting_offsets import starting_offsets
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.rights import Role
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
@@ -265,9 +266,11 @@ class _Job:
             self._told.reported(reports)
             metrics.micro_batch(reports, seconds)
 
+        with watchdog.within(_START_WITHIN_S, "the search for the first records that are needed"):
+            starts = starting_offsets(config.kafka, spec, progress) if folder.planned(checkpoint) < 0 else {}
         query = JobQuery(
-            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger), folder, checkpoint, self._name,
-            done, self._renewed, metrics.phases, self._wake,
+            spec, SourceSettings(config.kafka, settings.max_offsets_per_trigger, starts), folder, checkpoint,
+            self._name, done, self._renewed, metrics.phases, self._wake,
         )  # fmt: skip
         stack.enter_context(_signals(self._be_told_to_end))
         session = spark.start(stack).session
@@ -478,6 +481,7 @@ class _Job:
             leaving=Counter(stage for stage, _ in self._left),
             suppressed=checkpoint.suppressed,
             told=checkpoint.told,
+            needed=checkpoint.needed,
             laws=self._start.laws,
             prefix=config.prefix,
             formats={plan.name: config.queries[plan.name].format for plan in self._plans},

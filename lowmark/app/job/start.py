@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from highlevel.spark.checkpoint.checkpoint import BucketKey, Checkpoint, CheckpointFolder, plan_digests
 from highlevel.spark.checkpoint.replay import Replay, replays
+from highlevel.spark.checkpoint.resumption import lookbacks
 from highlevel.spark.checkpoint.start_conditions import StartState
 from highlevel.spark.errors import CheckpointRefused, TakenOver
 from highlevel.spark.job_spec import bucket_place
@@ -153,6 +154,7 @@ class JobStart:
             others={query: owner.job for query, owner in written.owners.items() if owner.job != self.name},
             where=folder.place,
             replays=self._replays,
+            lookbacks=lookbacks(self.plans, self.roster, self.config.kinds),
         )
 
     def judged(
