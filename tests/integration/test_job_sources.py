@@ -162,9 +162,9 @@ def test_a_new_generation_leaves_out_what_only_completed_windows_need(broker, tm
 
 def stamp_with(kafka: KafkaSettings, topic: str, kind: str) -> None:
     entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
-    (done,) = admin(kafka).incremental_alter_configs(
-        [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])]
-    ).values()  # fmt: skip
+    client = admin(kafka)
+    place = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    (done,) = client.incremental_alter_configs([place]).values()
     done.result(30)
 
 

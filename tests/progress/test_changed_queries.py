@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from highlevel.progress.driver import BucketDriver
-from highlevel.progress.outputs import ResultRows
-from highlevel.progress.records import Arrival
+from highlevel.progress.outputs import Output, ResultRows
+from highlevel.progress.records import Arrival, Record
 from highlevel.progress.served import served, sweep
 from highlevel.rosters.roster import Roster
 from highlevel.spark.checkpoint.checkpoint import Completed
 from highlevel.spark.sink.suppression import Suppression
 from highlevel.state import MemoryByteStore, PiecewiseState
+from lowmark.query.compile import compile_query
+from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.records.verdicts import Complete
+from tests.acceptance.bucketrun import records_of
+from tests.acceptance.interleaved import packets_of
+from tests.acceptance.traffic import Traffic
 from tests.progress.harness import FINGERPRINT, STAGE, CountingOperator, Sender, plan, window
 from tests.spark.test_query_changes import NAMES
 
@@ -152,3 +159,51 @@ def test_what_a_query_has_stored_leaves_with_it():
     job.start({"a": WINDOWS[0]})
     job.batch([sender.promise(2)])
     assert job.spaces() == alone
+
+
+HEAVY = "SELECT srcIP, count(*) AS n [RANGE 3 s, SLIDE 1 s] FROM B GROUP BY srcIP HAVING count(*) > {}"
+
+
+Part = tuple[QueryPlan, int, int]
+
+
+def told_by(records: Sequence[Record], *parts: Part) -> list[list[Output]]:
+    """What the bucket tells of each part of the records, with the query that it serves then."""
+    store, found = MemoryByteStore(), []
+    for life, (served_now, start, stop) in enumerate(parts, 1):
+        state = PiecewiseState(store, served_now.stage.fingerprint)
+        sweep(state, served_now.stage, (served_now,), served((served_now,), lambda query, life=life: life))
+        driver = BucketDriver(
+            served_now.stage, (served_now,), 0, state, Roster.of({"B": ("B-0",)}), 1, lives={served_now.name: life}
+        )
+        for at in range(start, stop):
+            driver.take(records[at], Arrival(at))
+        found.append(list(driver.flush().outputs))
+        state.commit()
+    return found
+
+
+@pytest.mark.parametrize("name", ["q", "r"])
+def test_another_having_or_name_tells_the_windows_that_are_open_whole(name: str) -> None:
+    before, after = (
+        compile_query(HEAVY.format(most), name=called, streams={"B": 1}, buckets=1)
+        for most, called in ((0, "q"), (2, name))
+    )
+    assert before.stage.fingerprint == after.stage.fingerprint
+    (packets,) = packets_of(Traffic(5, (("B", 300),), 0, True))["B"]
+    records = records_of(before, before.stage.nodes[0], "B", 0, packets, Random(2))[0]
+    cut = len(records) // 2
+
+    def windows(outputs: list[Output]) -> list[object]:
+        return [(one.windows, one.verdict, one.merged) for one in outputs if isinstance(one, Complete)]
+
+    def rows(outputs: list[Output]) -> dict[int | None, list[list[int]]]:
+        return {one.window: one.rows.tolist() for one in outputs if isinstance(one, ResultRows)}
+
+    first, second = told_by(records, (before, 0, cut), (after, cut, len(records)))
+    (whole,) = told_by(records, (before, 0, len(records)))
+    (other,) = told_by(records, (after, 0, len(records)))
+    assert windows(first + second) == windows(whole)
+    assert rows(first).items() <= rows(whole).items()
+    assert rows(second) == {window: of for window, of in rows(other).items() if window not in rows(first)}
+    assert len(rows(second)) > 5

@@ -59,7 +59,7 @@ def _changes(standing: StartState, checkpoint: Checkpoint, start: JobStart) -> s
         ends = [checkpoint.suppressed[key].bound for key in checkpoint.suppressed if key[0] == name]
         ends = [end for end in ends if end > NEVER]
         what = "is new" if name in now.added else "has another plan"
-        since = "from the frontier of its stage on, partial until its windows are full"
+        since = "from the frontier of its stage on, partial until full if no former query has made them"
         if plan.stage.fingerprint not in known:
             since = "from the first partials of its new stage on"
         after = (

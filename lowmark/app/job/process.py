@@ -41,7 +41,7 @@ from lowmark.app.health import Health, HealthServer, living
 from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
 from lowmark.app.job.checkpoint_reach import CheckpointReach
 from lowmark.app.job.names import job_name
-from lowmark.app.job.reload import Reload, ReloadRequests, refused
+from lowmark.app.job.reload import Reload, ReloadRequests, refused, unchanged
 from lowmark.app.job.retirements import retire
 from lowmark.app.job.roster import awaited
 from lowmark.app.job.roster_metrics import RosterMetrics
@@ -319,12 +319,16 @@ class _Job:
             if self._change[0] == reload:
                 return
             self._change[1].stop()
+            self._change = None
+        if reload.runs_as(Reload(config, self._plans)):
+            unchanged()
+            return
         queries = [each for each in changed(self._plans, reload.plans) if each.name not in self._quarantined]
 
         def sources(streams: Collection[str]) -> set[str] | None:
             return awaited(streams, self._ruler.rosters(), self._start.roster, reload.config)
 
-        timing = ChangeTiming(config.kafka, config.prefix, queries, sources, self._told, config.job.overlap_s)
+        timing = ChangeTiming(config.kafka, config.prefix, queries, sources, self._told, reload.config.job.overlap_s)
         self._change = reload, timing
         stack.callback(timing.stop)
         timing.start()

@@ -1,8 +1,8 @@
 """SIGHUP to `lowmark run`: reads the configuration again, and has the job take its queries.
 
 A configuration that makes no sense, or changes what only a new process can take, is refused with the reason, and the
-job goes on as before. Otherwise the streaming query ends between two micro-batches (`change_timing.py` says when) and
-begins again with the new queries, in the same Spark session.
+job goes on as before; so it does if nothing has changed that concerns it. Otherwise the streaming query ends between
+two micro-batches (`change_timing.py` says when) and begins again with the new queries, in the same Spark session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowmark.app.config.queries import plan_queries
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.plan.nodes import QueryPlan
 
-__all__ = ["Reload", "ReloadRequests", "refused"]
+__all__ = ["Reload", "ReloadRequests", "refused", "unchanged"]
 
 _LOG = logging.getLogger("lowmark.job")
 
@@ -30,6 +30,18 @@ class Reload:
 
     config: Config
     plans: tuple[QueryPlan, ...]
+
+    def runs_as(self, other: Reload) -> bool:
+        """Whether a job runs both in the same way."""
+        return self.plans == other.plans and self._settings() == other._settings()
+
+    def _settings(self) -> object:
+        """The settings of what the plans read and write."""
+        config = self.config
+        streams = {stream for plan in self.plans for node in plan.stage.nodes for stream in node.streams}
+        rosters = {stream: (config.streams[stream], config.roster(stream)) for stream in streams}
+        kinds = {source: config.kinds.get(source) for _, roster in rosters.values() for source in roster}
+        return {plan.name: config.queries[plan.name] for plan in self.plans}, rosters, kinds
 
 
 class ReloadRequests:
@@ -69,9 +81,16 @@ class ReloadRequests:
 
 
 def _check(before: Config, now: Config) -> None:
-    same = replace(now, queries=before.queries, streams=before.streams, sources=before.sources)
+    job = replace(now.job, overlap=before.job.overlap)  # the next change of a query uses it
+    same = replace(now, queries=before.queries, streams=before.streams, sources=before.sources, job=job)
     if same != before:
-        raise ConfigError("more than queries, streams and sources has changed; restart the job to apply it")
+        raise ConfigError(
+            "more than queries, streams, sources and job.overlap has changed; restart the job to apply it"
+        )
+
+
+def unchanged() -> None:
+    _LOG.warning("the configuration was read again: nothing has changed that concerns the job")
 
 
 def refused(error: Exception) -> None:
