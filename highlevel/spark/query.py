@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +23,11 @@ from highlevel.spark.preflight import Asked
 from highlevel.spark.processor import BATCH, BucketProcessor
 from highlevel.spark.sink.messages import REPORT_SCHEMA, Report, read_report
 from highlevel.spark.source import KEY, SourceSettings, partials
+from lowmark.wire.kafka.clients import KafkaUnavailable
 
 __all__ = ["JobQuery", "OnBatch", "OnPhases"]
+
+_LOG = logging.getLogger("lowmark.job")
 
 OnBatch = Callable[[Sequence[Report], float], None]
 """Called when a batch has been written, with a report of each bucket that had records in it and the seconds that it
@@ -38,6 +42,8 @@ _LOOK_AGAIN_S = 0.02
 
 _RENEW_AFTER_S = 6 * 3600.0
 """Kafka forgets the offsets of a group after a week without a commit (`offsets.retention.minutes`)."""
+
+_RENEW_AGAIN_S = 60.0
 
 _NOTHING_TO_READ = "Waiting for data to arrive"
 """What Spark says of a query that has looked for new records and found none."""
@@ -75,7 +81,7 @@ class JobQuery:
         self._halting = threading.Event()
         self._stopping = threading.Event()
         self._turn = threading.Lock()  # a batch runs, or tokens are renewed
-        self._renewed_at = time.monotonic()
+        self._renew_at = time.monotonic() + _RENEW_AFTER_S
 
     @property
     def ended(self) -> bool:
@@ -169,13 +175,16 @@ class JobQuery:
 
     def renew(self) -> None:
         """Call this now and then, so that Kafka does not forget how far the job has come. Never waits."""
-        if time.monotonic() - self._renewed_at > _RENEW_AFTER_S and self._turn.acquire(blocking=False):
-            self._renewed_at = time.monotonic()
+        if time.monotonic() > self._renew_at and self._turn.acquire(blocking=False):
+            self._renew_at = time.monotonic() + _RENEW_AFTER_S
             threading.Thread(target=self._renew_now, name="renewal", daemon=True).start()
 
     def _renew_now(self) -> None:
         try:
             self._renew()
+        except KafkaUnavailable as away:  # the batches say whether it stays away
+            _LOG.warning("how far the job has come could not be written again: %s", away)
+            self._renew_at = time.monotonic() + _RENEW_AGAIN_S
         except Exception as error:  # the main thread raises it
             self._failure = error
             self._wake.set()

@@ -113,6 +113,12 @@ def test_second_start(broker: str, tmp_path: Path) -> None:
         assert f"cannot serve metrics on 127.0.0.1:{port}" in third.error
         assert "capture.metrics in the configuration" in third.error
 
+        # One with the same configuration says whose sources they are, not that their page is taken.
+        with _begun(beside, data) as same:
+            assert same.wait() == 1, same.error
+        assert f"source pipe: {registered['process']}" in same.error
+        assert "cannot serve metrics" not in same.error
+
         assert {**_state(config), "lag_s": None} == {**registered, "lag_s": None}
         assert get(f"{first.url()}/readyz").json["pipe"] == "capturing"
         first.process.kill()

@@ -22,6 +22,7 @@ from lowmark.wire.kafka.clients import (
     KafkaProblem,
     KafkaRefused,
     KafkaSettings,
+    KafkaSettingsError,
     KafkaUnavailable,
     consumer,
     is_passing,
@@ -233,14 +234,17 @@ class _Warming:
         self.thread.start()
 
     def _run(self) -> None:
-        producer, reader = self._made(), consumer(self._settings, self._place.name) if self._reads else None
+        try:
+            producer, reader = self._made(), consumer(self._settings, self._place.name) if self._reads else None
+        except (KafkaProblem, KafkaSettingsError):
+            return  # `open` meets the same problem, and tells it
         try:
             producer.list_topics(self._place.topic, timeout=_ANSWER_WITHIN_S)
             if reader is not None:
                 place = TopicPartition(self._place.topic, self._place.partition)
                 reader.committed([place], timeout=_ANSWER_WITHIN_S)
         except KafkaException:
-            pass  # `open` meets the same problem, and tells it
+            pass  # the same
         self.producer, self.reader = producer, reader
 
 

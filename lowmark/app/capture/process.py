@@ -9,8 +9,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
+
+from confluent_kafka import KafkaException
 
 from ingest.files.source import Source
 from ingest.metrics import IngestMetrics
@@ -36,6 +38,7 @@ from lowmark.app.kafka.source_registry import present_senders
 from lowmark.app.process_metrics import ThreadMetrics, process_registry
 from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Helper
+from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError, admin
 from lowmark.wire.kafka.topics import Topic, TopicKind
 from lowmark.wire.records.registration import Registration, SourceKind
 
@@ -45,6 +48,7 @@ _LOG = logging.getLogger("lowmark.capture")
 
 _DAMAGED = 3
 _LOOK_EVERY_S = 0.2
+_ANSWER_WITHIN_S = 10.0
 _END_S = 15.0  # from the last record to the end of the process, on a busy machine
 
 
@@ -92,7 +96,7 @@ class _Capture:
         self._emitter.serve(
             readers_of(self._plans, (item for thread in self._threads for item in thread.work.values()))
         )
-        stack.enter_context(self._health)
+        self._open_page(stack, options)
         state = f"{self._health.url}/readyz"
         progress(f"connecting to Kafka at {config.kafka.bootstrap}; the state of this process: {state}")
         self._reach.await_answer(progress)
@@ -117,6 +121,17 @@ class _Capture:
         reloading = CaptureReload(config, self._plans, self._threads, self._emitter)
         _until_hung_up(stack, reloading)
         return self._capture(stop, reloading)
+
+    def _open_page(self, stack: ExitStack, options: CaptureOptions) -> None:
+        """A capture of the same sources that runs on this host has the page's address, too: then that is the reason."""
+        try:
+            stack.enter_context(self._health)
+        except EnvironmentNotReady:
+            if not options.take_over:
+                with suppress(KafkaProblem, KafkaSettingsError, KafkaException):
+                    if self._topic in admin(self._config.kafka).list_topics(timeout=_ANSWER_WITHIN_S).topics:
+                        self._refuse_those_sent()
+            raise
 
     def _refuse_those_sent(self) -> None:
         names = [thread.source.name for thread in self._threads]
