@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 
@@ -27,7 +29,13 @@ def test_history_knows_of_what_anything_has_been_told_and_what_has_lost_its_begi
     client = admin(place.settings)
     for future in client.delete_records([TopicPartition(place.results, 0, OFFSET_END)]).values():
         future.result(30)
-    assert place.history(partials) == History(0, {}, frozenset({("q", 0)}), frozenset({("f00d", 0)}))
+    before_ns = time.time_ns()
+    gone = place.history(partials)
+    assert gone == History(0, {}, frozenset({("q", 0)}), gone.shortened)
+    assert before_ns <= gone.shortened.pop(("f00d", 0)) <= time.time_ns(), "nothing is left"
+    assert gone.shortened == {}
+    place.put(place.rows([b"{}"]))
+    assert abs(place.history(partials).shortened["f00d", 0] - time.time_ns()) < 60 * 10**9
 
 
 def test_history_is_read_from_the_ends(place):

@@ -108,7 +108,7 @@ def generation(
 ) -> tuple[list[Output], int]:
     """What a generation tells, how many records it left out at the beginning, and how many it missed."""
     windows = {(name, 0): of for name, of in completed(plan, former).items()}
-    needed = needed_from(lookbacks([plan], ROSTER, {}), windows).get(plan.stage.fingerprint)
+    needed = needed_from(lookbacks([plan], ROSTER, {}), windows, {}).get(plan.stage.fingerprint)
     begin = 0 if needed is None else first_needed(plan, records, needed)
     store, told, missed = MemoryByteStore(), list[Output](), 0
     cuts = sorted(random.choices(range(begin, len(records) + 1), k=random.randrange(5)))
@@ -135,7 +135,7 @@ def test_generations_tell_together_what_one_tells_though_each_reads_only_what_it
 ) -> None:
     random, streams = Random(seed), packets_of(sent)
     plan = compile_query(text, name="q", streams={name: len(of) for name, of in streams.items()}, buckets=1)
-    if not lookbacks([plan], ROSTER, {}):
+    if not any(lookbacks([plan], ROSTER, {}).values()):
         return
     records, roster = in_time(plan, streams, random), roster_of(streams)
     whole, _ = generation(plan, roster, records, random, [])
@@ -158,7 +158,7 @@ def test_only_windows_over_time_of_live_sources_begin_in_the_middle() -> None:
     def begins(*texts: str, **kinds: SourceKind) -> bool:
         plans = [compile_query(text, name=f"q{at}", streams={"Main": 2}, buckets=1) for at, text in enumerate(texts)]
         plans = [replace(plan, stage=replace(plan.stage, fingerprint=FINGERPRINT)) for plan in plans]
-        return bool(lookbacks(plans, roster, kinds))
+        return any(lookbacks(plans, roster, kinds).values())
 
     assert begins(COUNTS)
     assert not begins(COUNTS, a=SourceKind.FINITE)
@@ -183,8 +183,9 @@ def test_it_begins_where_the_slowest_bucket_of_the_slowest_query_stands() -> Non
     (stage,) = found
     at = 1_000_000 * SECOND
 
-    def needed(*bounds: int) -> int | None:
-        return needed_from(found, {("q", b): Completed(bound) for b, bound in enumerate(bounds)}).get(stage)
+    def needed(*bounds: int, left: int | None = None) -> int | None:
+        completed = {("q", bucket): Completed(bound) for bucket, bound in enumerate(bounds)}
+        return needed_from(found, completed, {} if left is None else {(stage, 1): left}).get(stage)
 
     first = needed(at, at)
     assert first is not None
@@ -193,6 +194,8 @@ def test_it_begins_where_the_slowest_bucket_of_the_slowest_query_stands() -> Non
     assert needed(at + MINUTE, at + MINUTE) == first + MINUTE
     assert needed(at) is None
     assert needed(at, NEVER) is None
+    assert needed(at, at, left=at - 60 * MINUTE) == first
+    assert needed(at, at, left=at + 60 * MINUTE) == needed(left=at + 60 * MINUTE) == at + 61 * MINUTE, "what is left"
 
 
 def live(sources: Sequence[Sender], first: int, last: int) -> list[tuple[Record, int]]:

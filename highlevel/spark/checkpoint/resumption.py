@@ -57,31 +57,36 @@ class Lookback:
 def lookbacks(
     plans: Iterable[QueryPlan], roster: Mapping[str, tuple[str, ...]], kinds: Mapping[str, SourceKind]
 ) -> dict[str, tuple[Lookback, ...]]:
-    """By stage that need not be read from its beginning: its queries. `roster` has the sources of each stream, `kinds`
-    those that are not live."""
+    """By stage whose sources are all live: its queries, or none if it has to be read from its beginning. `roster` has
+    the sources of each stream, `kinds` those that are not live."""
     readers: dict[str, list[QueryPlan]] = {}
     for plan in plans:
         readers.setdefault(plan.stage.fingerprint, []).append(plan)
     found = {}
     for stage, of in readers.items():
-        each = [_lookback(plan) for plan in of if _is_live(plan, roster, kinds)]
-        whole = tuple(lookback for lookback in each if lookback is not None)
-        if len(whole) == len(of):
-            found[stage] = whole
+        if all(_is_live(plan, roster, kinds) for plan in of):
+            each = tuple(lookback for plan in of if (lookback := _lookback(plan)) is not None)
+            found[stage] = each if len(each) == len(of) else ()
     return found
 
 
 def needed_from(
-    stages: Mapping[str, Sequence[Lookback]], completed: Mapping[BucketKey, Completed]
+    stages: Mapping[str, Sequence[Lookback]], completed: Mapping[BucketKey, Completed],
+    shortened: Mapping[BucketKey, int],
 ) -> dict[str, int]:  # fmt: skip
     """By stage: the least time of tuples that are needed. Stages that are read from their beginning are left out, such
-    as those of which a bucket has not completed anything."""
-    found = {}
+    as those of which a bucket has not completed anything. `shortened`: by stage and bucket whose beginning Kafka has
+    deleted, when the first record that is left was appended: what sources had promised before is not known then,
+    either."""
+    found = {
+        stage: max(first_ns for (of, _), first_ns in shortened.items() if of == stage) + _HEARD_WITHIN_NS
+        for stage in stages.keys() & {stage for stage, _ in shortened}
+    }
     for stage, queries in stages.items():
         times = [_needed_from(each, completed) for each in queries]
         known = [time for time in times if time is not None]
-        if len(known) == len(times):
-            found[stage] = min(known)
+        if known and len(known) == len(times):
+            found[stage] = max(min(known), found.get(stage, NEVER))
     return found
 
 

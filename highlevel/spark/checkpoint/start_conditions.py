@@ -36,7 +36,7 @@ class StartState:
     others: Mapping[str, str] = field(default_factory=dict)  # by query: another job that writes its results
     replays: Mapping[str, Replay] = field(default_factory=dict)  # queries without windows over time
     lookbacks: Mapping[str, Sequence[Lookback]] = field(default_factory=dict)
-    """By stage that a new generation need not read from its beginning: its queries."""
+    """By stage whose sources are all live: its queries, or none if a new generation reads it from its beginning."""
 
     @property
     def newest(self) -> Token | None:
@@ -174,7 +174,7 @@ def begun_anew(standing: StartState, history: History, repeat_rows: bool = False
     if unknown and not repeat_rows:
         raise RowsWouldRepeat(_said_of(unknown))
     checkpoint = _first(standing, max(former, history.generation) + 1, windows, _told(standing, unknown))
-    return replace(checkpoint, needed=needed_from(standing.lookbacks, windows))
+    return replace(checkpoint, needed=needed_from(standing.lookbacks, windows, history.shortened))
 
 
 def _of_other_text(query: str, of: Replay, standing: StartState) -> bool:

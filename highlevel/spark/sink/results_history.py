@@ -3,8 +3,9 @@ announced after that."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -27,7 +28,8 @@ class History:
     generation: int  # the greatest that has written; 0: there are no results, nor anything in an exchange
     completed: Mapping[BucketKey, Completed]  # by query and bucket
     told: frozenset[BucketKey] = frozenset()  # queries and buckets with any result, ever
-    shortened: frozenset[BucketKey] = frozenset()  # stages and buckets whose partials have lost their beginning
+    shortened: Mapping[BucketKey, int] = field(default_factory=dict)
+    """By stage and bucket whose partials have lost their beginning: when the first that is left was appended, in ns."""
 
 
 def read_history(
@@ -53,12 +55,12 @@ def read_history(
             for bucket in range(partitions):
                 generation = max(generation, _last_epoch(reader, TopicPartition(topic, bucket), settings))
         shortened = {
-            (stage, bucket)
+            (stage, bucket): first_ns
             for stage, (topic, partitions) in partials.items()
             for bucket in range(partitions)
-            if watermarks(reader, TopicPartition(topic, bucket), settings)[0]
+            if (first_ns := _first_left(reader, TopicPartition(topic, bucket), settings)) is not None
         }
-        return History(generation, windows, frozenset(told), frozenset(shortened))
+        return History(generation, windows, frozenset(told), shortened)
     finally:
         reader.close()
 
@@ -99,6 +101,15 @@ def _from_the_end(
             part.append((written, decode(message.headers(), message.value())))
         yield part
         end, step = start, step * 4
+
+
+def _first_left(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> int | None:
+    """When the first record that is left of a partition was appended, in ns: now, if none is. None: all are left."""
+    low, high = watermarks(reader, place, settings)
+    if not low:
+        return None
+    left = _records(reader, place, low, high, settings)
+    return next((message.timestamp()[1] * 10**6 for message in left), time.time_ns())
 
 
 def _last_epoch(reader: Consumer, place: TopicPartition, settings: KafkaSettings) -> int:

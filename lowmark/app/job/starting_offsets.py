@@ -23,9 +23,6 @@ def starting_offsets(
     """By topic: the first offset of each partition. Call it when no other process writes to the exchanges: what stands
     there is of former generations, and buckets would fence all of it."""
     stages = spec.stages()
-    if spec.needed:
-        since = time(min(spec.needed.values()) - READ_AHEAD_NS)
-        progress(f"leaving out partials of completed windows: only what was appended from {since} on is read")
     reader = consumer(kafka, f"lowmark-starts-{uuid.uuid4()}")
     try:
         found: dict[str, Sequence[int]] = {
@@ -34,6 +31,9 @@ def starting_offsets(
             )
             for stage, needed_ns in spec.needed.items()
         }
+        if left_out := [stage for stage in spec.needed if any(found[spec.partials_topic(stage)])]:
+            since = time(min(spec.needed[stage] for stage in left_out) - READ_AHEAD_NS)
+            progress(f"leaving out partials of completed windows: only what was appended from {since} on is read")
         for name, plan in spec.exchanges().items():
             topic = spec.exchange_topic(name)
             found[topic] = _ends(reader, kafka, topic, plan.stage.buckets)
