@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from highlevel.interface import ONLY, Space, State
 from highlevel.join.shared.handover import listed_steps
 from highlevel.state import PiecewiseState
+from lowmark.query.options import Late
 from lowmark.query.plan.fingerprint import plan_digest, step_digests
 from lowmark.query.plan.nodes import Aggregate, Join, NodeInput, QueryPlan, Stage
 
@@ -57,7 +58,10 @@ def served(plans: Sequence[QueryPlan], life: Callable[[str], int]) -> Served:
 
 def _lasting(plan: QueryPlan) -> Iterator[str]:
     """The steps whose state says all of their past. Joins hand rows over by themselves. What comes through an exchange
-    belongs to a life. Of windows that groups have left early, the rest alone is in the state."""
+    belongs to a life. Of windows that groups have left early, the rest alone is in the state. Corrections that wait for
+    their windows are a query's own."""
+    if plan.late is Late.CORRECT:
+        return
     lasts: list[bool] = []
     for step, digest in zip(plan.steps, step_digests(plan), strict=True):
         inputs = (plan.exchanges is None if isinstance(at, NodeInput) else lasts[at.step] for at in step.inputs)

@@ -19,6 +19,7 @@ from highlevel.spark.checkpoint.checkpoint import Completed
 from highlevel.spark.sink.suppression import Suppression
 from highlevel.state import MemoryByteStore, PiecewiseState
 from lowmark.query.compile import compile_query
+from lowmark.query.options import Late
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.records.verdicts import Complete
 from tests.acceptance.bucketrun import records_of
@@ -207,3 +208,22 @@ def test_another_having_or_name_tells_the_windows_that_are_open_whole(name: str)
     assert rows(first).items() <= rows(whole).items()
     assert rows(second) == {window: of for window, of in rows(other).items() if window not in rows(first)}
     assert len(rows(second)) > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "late", "lasts"),
+    [
+        ("SELECT srcIP, count(*) [RANGE 3 s] FROM B GROUP BY srcIP", Late.COUNT, True),
+        ("SELECT srcIP, count(*) [RANGE 3 s] FROM B GROUP BY srcIP", Late.CORRECT, False),
+        ("SELECT conn, count(*) [RANGE 3 s] FROM B GROUP BY conn", Late.COUNT, True),
+        ("SELECT conn, count(*) [RANGE 3 s] FROM B GROUP BY conn PUNCTUATE ON conn", Late.COUNT, False),
+        (
+            "SELECT count(*) [RANGE 3 s, WA x.ts] FROM B AS x [RANGE 2 s], B AS y [RANGE 2 s] WHERE x.len = y.len",
+            Late.COUNT,
+            False,
+        ),
+    ],
+)
+def test_only_steps_whose_state_says_all_go_on(text: str, late: Late, lasts: bool) -> None:
+    made = compile_query(text, name="q", streams={"B": 1}, buckets=1, late=late)
+    assert bool(served((made,), lambda query: 1).steps) == lasts
