@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from lowmark.app.config.file import load_config
 from lowmark.app.errors import StartRefused
-from lowmark.app.job.spark_side import JobSpark
+from lowmark.app.job import spark_side
+from lowmark.app.job.spark_side import JobSpark, KeptSpark
 from lowmark.app.job.start import JobStart
 from lowmark.watchdog import Watchdog
 
@@ -71,3 +73,23 @@ def test_listed_files_are_beside_the_configuration(tmp_path):
     side = JobSpark(made, None, Watchdog(print), lambda spark: None, print)
     placed = side._placed("spark.archives", made.config.job.spark["spark.archives"])
     assert placed == f"{tmp_path}/here.tar.gz#environment,/there.tar.gz,s3a://b/c.tar.gz"
+
+
+def test_a_session_that_nobody_has_taken_over_ends_though_java_does_not_answer(monkeypatch):
+    """As after a reload whose start was refused: no watchdog runs then."""
+
+    class Hanging:
+        def __init__(self) -> None:
+            self.killed = threading.Event()
+
+        def kill(self) -> None:
+            self.killed.set()
+
+        def stop(self) -> None:
+            assert self.killed.wait(30), "Java's answer would never have come"
+
+    monkeypatch.setattr(spark_side, "_END_WITHIN_S", 0.05)
+    kept = KeptSpark()
+    kept.keep = True
+    kept.leave(Hanging())
+    kept.stop()

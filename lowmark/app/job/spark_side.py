@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
@@ -25,6 +26,8 @@ __all__ = ["JobSpark", "KeptSpark"]
 
 _START_WITHIN_S = 300.0  # limit for each step; some seconds are usual
 
+_END_WITHIN_S = 25.0  # as a job that was told to end
+
 _LISTS = ("spark.jars", "spark.archives", "spark.files", "spark.submit.pyFiles")
 """Settings that list files: a path in them is relative to the configuration file."""
 
@@ -43,9 +46,16 @@ class KeptSpark:
             spark.stop()
 
     def stop(self) -> None:
-        """End what nobody has taken over."""
-        if self.spark is not None:
+        """End what nobody has taken over; by force if Java does not answer."""
+        if self.spark is None:
+            return
+        patience = threading.Timer(_END_WITHIN_S, self.spark.kill)
+        patience.daemon = True
+        patience.start()
+        try:
             self.spark.stop()
+        finally:
+            patience.cancel()
 
 
 class JobSpark:
