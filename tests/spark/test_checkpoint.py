@@ -231,7 +231,8 @@ def test_a_plan_that_a_crash_has_cut_is_no_plan(tmp_path, left):
 
 
 def test_what_a_batch_is_run_again_from_is_made_durable(tmp_path, monkeypatch):
-    """Before its results may be in Kafka: its offsets, the commit before it, and the state that it begins with."""
+    """Before its results may be in Kafka: its offsets, the commit before it, and the state that it begins with; of the
+    first one, where each reader begins."""
     folder = CheckpointFolder(tmp_path)
     spark = Path(folder.spark(CHECKPOINT))
     shard = spark / "state" / "0" / "1"
@@ -261,3 +262,11 @@ def test_what_a_batch_is_run_again_from_is_made_durable(tmp_path, monkeypatch):
     (shard / "3.zip").write_text("again")
     folder.make_durable(CHECKPOINT, 7)
     assert str(shard / "3.zip") in synced, "it is not the file that was made durable"
+    begins = [spark / "sources" / str(reader) / "0" for reader in range(2)]
+    for file in begins:
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    folder.make_durable(CHECKPOINT, 7)
+    assert not {str(file) for file in begins} & set(synced)
+    folder.make_durable(CHECKPOINT, 0)
+    assert {str(file) for file in begins} <= set(synced)

@@ -337,6 +337,15 @@ class Consumer:
         partition = self._broker.log[place.topic, place.partition]
         return partition.low, partition.stable if self._committed else partition.high
 
+    def offsets_for_times(self, asked: Sequence[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        self._broker.network.check(self._owner)
+        found = []
+        for at in asked:  # `offset` is the time, in ms
+            entries = self._broker.log[at.topic, at.partition].read(0)
+            first = (entry.offset for entry in entries if entry.appended_ns // 1_000_000 >= at.offset)
+            found.append(TopicPartition(at.topic, at.partition, next(first, -1)))
+        return found
+
     def assign(self, places: Sequence[TopicPartition]) -> None:
         self._at = {(at.topic, at.partition): at.offset for at in places}
         self._told.clear()

@@ -40,6 +40,7 @@ from lowmark.app.job import start as start_module
 from lowmark.app.job.retirements import retire
 from lowmark.app.job.ruler import Ruler
 from lowmark.app.job.start import JobStart, Written
+from lowmark.app.job.starting_offsets import starting_offsets
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.watchdog import Watchdog
 from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettings
@@ -63,6 +64,7 @@ class JobLife:
         self.refused: CheckpointRefused | None = None
         self.ended: Exception | None = None
         self.running = False
+        self.begins_in_the_middle = False
         self.wrote = False  # whether anything of the job could be read when it began
         self._broker = broker
         self._start = JobStart(config, plans, "job")
@@ -149,13 +151,15 @@ class JobLife:
             roster=checkpoint.roster, kinds=self._config.kinds, placements=checkpoint.placements,
             generation=checkpoint.generation, lives=checkpoint.lives,
             leaving=Counter(stage for stage, _ in self._left), suppressed=checkpoint.suppressed,
-            told=checkpoint.told, laws=start.laws, prefix=self._config.prefix,
+            told=checkpoint.told, needed=checkpoint.needed, laws=start.laws, prefix=self._config.prefix,
             quarantined=tuple(checkpoint.quarantined),
             unfinished={key: token for key, token in written.tokens.items() if not token.last},
         )  # fmt: skip
         ruler.start(checkpoint.roster, frozenset(start.roster) if checkpoint.run == 1 else frozenset())
+        starts = starting_offsets(kafka, spec, lambda said: None) if folder.planned(checkpoint) < 0 else {}
+        self.begins_in_the_middle = any(any(starts[spec.partials_topic(stage)]) for stage in spec.needed if starts)
         self._query = JobQuery(
-            spec, SourceSettings(kafka, self.session.most), folder, checkpoint, start.name,
+            spec, SourceSettings(kafka, self.session.most, starts), folder, checkpoint, start.name,
             lambda reports, seconds: ruler.reported(reports), lambda: None, lambda phases: None, self._wake,
         )  # fmt: skip
         self._query.start(self.session)  # type: ignore[arg-type]  # it has what is asked of a session
@@ -275,7 +279,7 @@ def wired(broker: Broker, part_bytes: int) -> Iterator[None]:
     """In this block, the job's parts use the simulated Spark. A part of a batch ends where it has so many bytes."""
 
     def partials(session: Session, spec: JobSpec, settings: SourceSettings) -> Any:
-        return session.read(of_partials(spec) | of_exchanges(spec))
+        return session.read(of_partials(spec) | of_exchanges(spec), settings.starts)
 
     def sink_of(settings: KafkaSettings, place: Place, timeout_s: float) -> BucketSink:
         worker = broker.network.current

@@ -9,7 +9,7 @@ from random import Random
 
 from tests.world.network import How
 
-__all__ = ["Event", "Kind", "Schedule", "schedule", "with_changes"]
+__all__ = ["Event", "Kind", "Schedule", "schedule", "with_changes", "with_generations"]
 
 
 class Kind(StrEnum):
@@ -35,6 +35,7 @@ class Kind(StrEnum):
     RETURN = "a person returns a source"
     SLOW = "every record takes long to write"
     CHANGE_TEXT = "the query gets its other text"
+    NEW_GENERATION = "a person begins a new generation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ _CALLS: dict[str, tuple[int, tuple[How, ...]]] = {
 
 _EVENTS = 45
 _SOURCES = 2
+_PIECE = 12
 
 
 def schedule(seed: int) -> Schedule:
@@ -117,6 +119,17 @@ def with_changes(seed: int) -> Schedule:
     for _ in range(random.choice((1, 1, 2, 3))):
         events.insert(random.randrange(len(events)), Event(Kind.CHANGE_TEXT, random.randrange(1 << 30)))
     return tuple(events)
+
+
+def with_generations(seed: int) -> Schedule:
+    """The same in pieces, but for what Kafka deletes: after each, all goes well for a moment, and a new generation
+    begins."""
+    events, steady = [event for event in schedule(seed) if event.kind is not Kind.RETENTION], list[Event]()
+    for kind in (Kind.CAPTURE, Kind.SEND):
+        steady += (Event(kind, 0, source, seconds=0.8, count=100) for source in range(_SOURCES))
+    steady += (Event(kind, 0) for kind in (Kind.RULE, *(Kind.JOB,) * 6, Kind.NEW_GENERATION))
+    pieces = (events[at : at + _PIECE] for at in range(0, len(events), _PIECE))
+    return tuple(event for piece in pieces for event in (*piece, *steady))
 
 
 def _event(random: Random, kinds: Sequence[tuple[Kind, int]]) -> Event:

@@ -298,6 +298,10 @@ class World:
                 self._change_text()
                 if self._job is not None:
                     self._job.kill()
+            case Kind.NEW_GENERATION:
+                self._anew = True
+                if self._job is not None:
+                    self._job.kill()
             case Kind.SLOW:
                 self.network.slow_s = 4.0 if self._part_bytes < 1000 else 0.1
 
@@ -359,6 +363,7 @@ class World:
         self._jobs.append(life)
         self._tell(f"{life.process} starts{' a new generation' if anew else ''}")
         life.start(anew, locked)
+        self.losses |= life.begins_in_the_middle  # of who has not promised since, windows say so
         return life
 
     def _second_start(self, how: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from random import Random
@@ -64,16 +64,17 @@ class Session:
     def other_worker(self, than: Worker) -> Worker:
         return next(worker for worker in self.workers if worker is not than)
 
-    def read(self, keys: Mapping[str, list[int]]) -> Frame:
-        return Frame(self, keys)
+    def read(self, keys: Mapping[str, list[int]], starts: Mapping[str, Sequence[int]]) -> Frame:
+        return Frame(self, keys, starts)
 
 
 class Frame:
     """The chain of calls by which a query is made."""
 
-    def __init__(self, session: Session, keys: Mapping[str, list[int]]) -> None:
+    def __init__(self, session: Session, keys: Mapping[str, list[int]], starts: Mapping[str, Sequence[int]]) -> None:
         self._session = session
         self._keys = keys
+        self._starts = starts
         self._processor: Any = None
         self._take: Callable[[Any, int], None] = lambda batch, number: None
         self._folder = Path()
@@ -102,7 +103,9 @@ class Frame:
         return self
 
     def start(self) -> Stream:
-        self._session.started = Stream(self._session, self._keys, self._processor, self._take, self._folder)
+        self._session.started = Stream(
+            self._session, self._keys, self._starts, self._processor, self._take, self._folder
+        )
         return self._session.started
 
 
@@ -110,11 +113,12 @@ class Stream:
     """A running query. `turn` runs its next batch."""
 
     def __init__(
-        self, session: Session, keys: Mapping[str, list[int]], processor: Any, take: Callable[[Any, int], None],
-        folder: Path,
+        self, session: Session, keys: Mapping[str, list[int]], starts: Mapping[str, Sequence[int]], processor: Any,
+        take: Callable[[Any, int], None], folder: Path,
     ) -> None:  # fmt: skip
         self._session = session
         self._keys = {(topic, partition): key for topic, each in keys.items() for partition, key in enumerate(each)}
+        self._starts = {(topic, at): offset for topic, of in starts.items() for at, offset in enumerate(of)}
         self._processor = processor
         self._take = take
         self._folder = folder
@@ -169,9 +173,17 @@ class Stream:
 
     def _offsets(self, number: int) -> Offsets:
         if number < 0:
-            return {}
+            return self._first()
         lines = (self._folder / "offsets" / str(number)).read_text().splitlines()
         return {(topic, int(part)): end for topic, parts in json.loads(lines[2]).items() for part, end in parts.items()}
+
+    def _first(self) -> Offsets:
+        """Where the first batch begins. It is written down, because a later start does not say it any more."""
+        file = self._folder / "starts"
+        if not file.exists():
+            file.write_bytes(pickle.dumps(self._starts))
+        starts: Offsets = pickle.loads(file.read_bytes())
+        return starts
 
     def _ends(self, before: Offsets) -> Offsets:
         found: Offsets = {}

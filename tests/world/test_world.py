@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import count, islice
@@ -22,11 +22,13 @@ from highlevel.spark.checkpoint.start_conditions import StartState, carried_on
 from highlevel.spark.sink import bucket_sink
 from highlevel.spark.sink.results_history import History
 from highlevel.spark.sink.transaction import Transactions
+from lowmark.app.job import starting_offsets
 from lowmark.wire.records.rosters import Control, RosterChange
 from lowmark.wire.records.sink_token import Token
 from tests.world import job
+from tests.world.clock import SECOND
 from tests.world.network import How
-from tests.world.schedule import Event, Kind, schedule
+from tests.world.schedule import Event, Kind, schedule, with_generations
 from tests.world.shrink import shrunk
 from tests.world.simulation import run
 
@@ -49,6 +51,25 @@ def test_nothing_is_wrong_when_the_text_of_a_query_changes() -> None:
     """`python -m tests.world SEED --changes` shows a seed that fails."""
     wrong = {seed: found for seed in range(_AT_A_TIME) if (found := run(seed, changes=True).wrong)}
     assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead_s", [None, -3], ids=["enough", "too little"])
+def test_nothing_is_wrong_when_new_generations_begin(monkeypatch: pytest.MonkeyPatch, ahead_s: int | None) -> None:
+    """If they read less than they should, they say `lossy` of what they cannot know, and never a wrong `exact`."""
+    begun: list[int] = []
+
+    def counted(*given: object) -> dict[str, Sequence[int]]:
+        found = starting_offsets.starting_offsets(*given)  # type: ignore[arg-type]  # passed on
+        begun.extend(offset for of in found.values() for offset in of if offset)
+        return found
+
+    if ahead_s is not None:
+        monkeypatch.setattr(starting_offsets, "READ_AHEAD_NS", ahead_s * SECOND)
+    monkeypatch.setattr(job, "starting_offsets", counted)
+    wrong = {seed: found for seed in range(25) if (found := run(seed, with_generations(seed)).wrong)}
+    assert not wrong
+    assert len(begun) > 10
 
 
 @pytest.mark.slow

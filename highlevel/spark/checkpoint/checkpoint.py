@@ -119,6 +119,9 @@ class CheckpointFolder:
             return
         folder = checkpoint.id
         files = [f"{folder}/metadata", f"{folder}/offsets/{batch}", f"{folder}/commits/{batch - 1}"]
+        if batch == 0:
+            readers = self._files.names(f"{folder}/sources")
+            files += [f"{folder}/sources/{reader}/0" for reader in readers]  # where each begins
         version = _state_file(batch)  # version 1 of the state is what batch 0 has left
         there = [f"{shard}/{name}" for shard in self._shards(checkpoint) for name in self._files.names(shard)]
         files += [file for file in there if self._undurable(file, version)]

@@ -52,6 +52,9 @@ class Suppression:
     """Suppression in one bucket. `completed`: by query, what former generations have announced. How far that has been
     reached again is kept in the bucket's state.
 
+    `exchanged`: the queries whose rows go through an exchange. A window of them closes after a round trip, and what
+    came late only now may already be in its verdict. It is told as an amendment, which the one before may have told.
+
     `told`: the offset of the bucket's partials up to which all results were written, for each query whose results no
     window over time identifies.
 
@@ -61,12 +64,13 @@ class Suppression:
 
     def __init__(
         self, windows: Mapping[str, Window], completed: Mapping[str, Completed], told: Mapping[str, int],
-        state: State,
+        state: State, exchanged: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self._windows = windows
         self._completed = completed
         self._told = told
         self._state = state
+        self._exchanged = exchanged
 
     def ends_between(self, read: int, offset: int) -> bool:
         """Whether the record at this offset gives new results, while records before `read` (the offset after the last
@@ -78,6 +82,7 @@ class Suppression:
         between the last old completion and the first new one are told before it, as `not-covered`."""
         if isinstance(output, Complete):
             yield from self._gap(output)
+            yield from self._verdict_of_old(output)
         if (left := self._left(output, read)) is not None:
             yield left
 
@@ -105,6 +110,20 @@ class Suppression:
             yield replace(
                 complete, windows=WindowSpan(first, stop - 1), start=window.start(first), end=window.end(stop - 1),
                 rows=0, merged=0, promised=0, dropped=0, late=0, verdict=_NOT_COVERED, missing=(),
+            )  # fmt: skip
+
+    def _verdict_of_old(self, complete: Complete) -> Iterator[Amendment]:
+        completed, reasons = self._completed.get(complete.query), complete.verdict.reasons
+        if completed is None or complete.query not in self._exchanged or not reasons or complete.windows is None:
+            return
+        window, first = self._windows[complete.query], complete.windows.first
+        last = min(complete.windows.to, window.first_after(completed.bound) - 1)
+        if first <= last:
+            kind, start = window.axis.kind, window.start(first)
+            yield Amendment(
+                complete.query, complete.generation, complete.bucket, WindowSpan(first, last),
+                None if start is None else show(kind, start), show(kind, window.end(last)),
+                complete.late, complete.dropped, reasons,
             )  # fmt: skip
 
     def _left(self, output: Output, read: int) -> Output | None:
@@ -155,7 +174,7 @@ class Suppression:
         if isinstance(told, Correction):
             return _rest_of_correction(told, window, completed.bound)
         assert told.windows is not None, "what has no windows is not known by them"
-        return told if window.end(told.windows.to) > completed.bound else None
+        return told if told.query in self._exchanged or window.end(told.windows.to) > completed.bound else None
 
 
 def _begin_of_rows(told: Sequence[Output], query: str) -> int:
