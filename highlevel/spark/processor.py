@@ -140,7 +140,7 @@ class _BucketWork:
             {query: told for (query, of), told in spec.suppressed.items() if of == bucket},
             {query: upto for (query, of), upto in spec.told.items() if of == bucket and query in readers},
             self._state,
-            frozenset(plan.name for plan in plans if plan.exchanges is not None),
+            {plan.name: spec.needed.get(fingerprint, NEVER) for plan in plans if plan.exchanges is not None},
         )
         self._driver = BucketDriver(
             stage, plans, bucket, self._state, spec.roster_of(stage), spec.generation, lives=spec.lives,

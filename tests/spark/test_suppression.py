@@ -189,7 +189,7 @@ def test_what_came_late_only_now_is_told() -> None:
 
 def test_what_is_late_behind_an_exchange_is_told_though_its_window_had_been_completed() -> None:
     """When the window closes again, it is already known: the order of partials and of what comes back is chance."""
-    suppress = Suppression({"q": SLIDING}, {"q": Completed(SLIDING.end(5))}, {}, MemoryState(), frozenset({"q"}))
+    suppress = Suppression({"q": SLIDING}, {"q": Completed(SLIDING.end(5))}, {}, MemoryState(), {"q": SLIDING.start(3)})
     lossy = replace(complete(3, 4), verdict=Verdict(frozenset({Reason.LATE})), late=1)
     assert [*suppress(complete(2, 2), 1)] == []
     assert [*suppress(lossy, 1)] == [amendment(3, 4)]
@@ -197,3 +197,6 @@ def test_what_is_late_behind_an_exchange_is_told_though_its_window_had_been_comp
     left = [*suppress(replace(lossy, windows=WindowSpan(5, 6), start=SLIDING.start(5), end=SLIDING.end(6)), 1)]
     rest = replace(lossy, windows=WindowSpan(6, 6), start=SLIDING.start(6), end=SLIDING.end(6))
     assert left == [amendment(5, 5), rest]
+    for first, told in ((2, []), (3, [{Reason.GAP}])):
+        gap = replace(complete(first, first), verdict=Verdict(frozenset({Reason.GAP})))
+        assert [output.reasons for output in suppress(gap, 1)] == told, "earlier records were not read"

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from highlevel.interface import ONLY, Space, State
 from highlevel.progress.outputs import Output, ResultRows
@@ -53,7 +54,8 @@ class Suppression:
     reached again is kept in the bucket's state.
 
     `exchanged`: the queries whose rows go through an exchange. A window of them closes after a round trip, and what
-    came late only now may already be in its verdict. It is told as an amendment, which the one before may have told.
+    came late only now may already be in its verdict. It is told as an amendment, which the one before may have told. By
+    query: the time before which gaps are no news, because the records were not read again.
 
     `told`: the offset of the bucket's partials up to which all results were written, for each query whose results no
     window over time identifies.
@@ -64,7 +66,7 @@ class Suppression:
 
     def __init__(
         self, windows: Mapping[str, Window], completed: Mapping[str, Completed], told: Mapping[str, int],
-        state: State, exchanged: frozenset[str] = frozenset(),
+        state: State, exchanged: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._windows = windows
         self._completed = completed
@@ -113,13 +115,14 @@ class Suppression:
             )  # fmt: skip
 
     def _verdict_of_old(self, complete: Complete) -> Iterator[Amendment]:
-        completed, reasons = self._completed.get(complete.query), complete.verdict.reasons
-        if completed is None or complete.query not in self._exchanged or not reasons or complete.windows is None:
+        completed, needed_ns = self._completed.get(complete.query), self._exchanged.get(complete.query)
+        if completed is None or needed_ns is None or complete.windows is None:
             return
         window, first = self._windows[complete.query], complete.windows.first
         last = min(complete.windows.to, window.first_after(completed.bound) - 1)
-        if first <= last:
-            kind, start = window.axis.kind, window.start(first)
+        kind, start = window.axis.kind, window.start(first)
+        reasons = complete.verdict.reasons - ({Reason.GAP} if start is not None and start < needed_ns else set())
+        if reasons and first <= last:
             yield Amendment(
                 complete.query, complete.generation, complete.bucket, WindowSpan(first, last),
                 None if start is None else show(kind, start), show(kind, window.end(last)),
