@@ -24,6 +24,7 @@ from lowmark.wire.records.verdicts import Amendment, Complete, Reason, Verdict, 
 from lowmark.wire.rows.values import time
 from tests.acceptance.command import lowmark
 from tests.integration.jobprocess import await_true
+from tests.integration.processes import Command
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.slow
@@ -166,6 +167,29 @@ def test_until_ends_when_nothing_more_can_come(topics: Topics) -> None:
         topics.promise("count", source, None)
     outcome = lowmark("watch", "count", "-c", str(topics.path), "--json", "--until", "2030-01-01T00:00:00Z")
     assert (outcome.code, len(outcome.out.splitlines())) == (0, 8), outcome.error
+
+
+def test_it_waits_for_the_first_start_of_the_job(broker: str, tmp_path: Path) -> None:
+    """Nothing that the job writes before `watch` sees the topic is missing."""
+    path = tmp_path / "lowmark.toml"
+    path.write_text(CONFIG.format(broker=broker, prefix=uuid4().hex[:8]))
+    config = load_config(path)
+    with Command("watch", "count", "-c", str(path), "--json", "--windows", "3") as watching:
+        await_true(lambda: "waiting for the topic" in watching.error or watching.process.poll() is not None)
+        plans = plan_queries(config)
+        assert ensure_topics(admin(config.kafka), topics_of(config, plans)) == []
+        Topics(path, config, {plan.name: plan for plan in plans}).windows(range(3))
+        assert watching.wait() == 0, watching.error
+    assert len(watching.out.splitlines()) == 6
+    assert watching.error.count("waiting for the topic") == 1
+
+
+def test_a_query_that_nobody_has_is_refused(topics: Topics) -> None:
+    outcome = lowmark("watch", "cuont", "-c", str(topics.path))
+    assert outcome.code == 1
+    said = " ".join(outcome.error.split())
+    assert "the configuration has no query cuont" in said
+    assert "queries with results here: count, plain" in said
 
 
 def test_a_quiet_query_says_what_it_waits_for(topics: Topics) -> None:

@@ -67,8 +67,9 @@ def watch(
     """Follow a query's result topic: show final rows, and whether each complete window is exact. With --progress: show
     why a window does not close.
 
-    Reads committed records only. Ends with Ctrl-C, or by itself with --until or --windows. If it ends by itself, the
-    exit code is 4 when a window that it has shown is lossy.
+    Reads committed records only. Before the job's first start, it waits for the query's topic. Ends with Ctrl-C, or
+    by itself with --until or --windows. If it ends by itself, the exit code is 4 when a window that it has shown is
+    lossy.
 
     Examples:
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import TopicMetadata
 
 from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettings, KafkaUnavailable, consumer, translate, watermarks
 
@@ -37,6 +38,14 @@ class PatientReader:
 
     def assign(self, parts: Sequence[TopicPartition]) -> None:
         self._consumer.assign(list(parts))
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        """Those that exist and may be seen; none while the broker is away."""
+        try:
+            found: Mapping[str, TopicMetadata] = self._consumer.list_topics(timeout=_LOOK_EVERY_S).topics
+        except KafkaException:
+            return {}
+        return found
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset, and the offset after the last."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import fields
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+from confluent_kafka.admin import TopicMetadata
 from rich.console import Console
 from rich.text import Text
 
@@ -62,8 +63,9 @@ def watch(
         tell.passing(f"waiting for results of {query}")
         over = False
         for event in follow(
-            config.kafka, config.prefix, query, beginning=beginning, between=between, stop=stop, say=tell.line
-        ):
+            config.kafka, config.prefix, query, beginning=beginning, between=between, stop=stop, say=tell.line,
+            awaited=query in config.queries,
+        ):  # fmt: skip
             if event is None:
                 found = quiet.progress() if tell.on_terminal or between else None
                 if found is not None:
@@ -124,18 +126,31 @@ def _write(rows: Iterable[bytes]) -> None:
 
 def follow(
     kafka: KafkaSettings, prefix: str, query: str, *, beginning: bool, stop: Callable[[], bool],
-    say: Callable[[str], None], between: WatchRange = EVERYTHING,
+    say: Callable[[str], None], between: WatchRange = EVERYTHING, awaited: bool = False,
 ) -> Iterator[ResultRow | FinishedWindow | LateNews | None]:  # fmt: skip
     """Yields rows of a query as they become visible, windows as they become complete in all buckets, and late rows and
     what they change; None about once a second while nothing comes. Ends when all of `between` has come: other windows
-    are left out. EnvironmentNotReady when there is no result topic. `say` gets a line when the broker goes away."""
-    topic = Topic(TopicKind.RESULTS, query, prefix).name
-    partitions, late = _partitions(kafka, topic, query, Topic(TopicKind.LATE, query, prefix).name)
-    start = OFFSET_BEGINNING if beginning else OFFSET_END
+    are left out. `awaited`: when there is no result topic yet, wait for it, and begin with its first record; otherwise
+    EnvironmentNotReady. `say` gets a line when it waits for the topic, and when the broker goes away."""
+    topic, late = (Topic(kind, query, prefix).name for kind in (TopicKind.RESULTS, TopicKind.LATE))
+    topics: Mapping[str, TopicMetadata] = admin(kafka).list_topics(timeout=10).topics
     with PatientReader(kafka, "watch", say) as reader:
-        parts = [TopicPartition(topic, partition, start) for partition in range(partitions)]
-        reader.assign([*parts, *(TopicPartition(part.topic, part.partition, start) for part in late)])
-        board = WindowBoard(partitions, beginning)
+        if not _is_there(topics, topic):
+            if not awaited:
+                raise _no_results(topics, topic, query)
+            say(f"waiting for the topic {topic}, which the job makes at its first start (or this user may not read it)")
+            beginning = True
+            for _ in reader.batches(stop):
+                if _is_there(topics := reader.topics(), topic):
+                    break
+            else:
+                return
+        start = OFFSET_BEGINNING if beginning else OFFSET_END
+        reader.assign([
+            TopicPartition(name, partition, start)
+            for name in (topic, late) if name in topics for partition in topics[name].partitions
+        ])  # fmt: skip
+        board = WindowBoard(len(topics[topic].partitions), beginning)
         for messages in reader.batches(stop):
             for message in messages:
                 record = decode(message.headers(), message.value())
@@ -150,19 +165,17 @@ def follow(
                 yield None
 
 
-def _partitions(kafka: KafkaSettings, topic: str, query: str, late: str) -> tuple[int, list[TopicPartition]]:
-    """Number of partitions of the result topic, and the partitions of the topic of late rows, if it exists."""
-    there = admin(kafka).list_topics(timeout=10).topics
-    found = there.get(topic)
-    if found is None or found.error is not None:
-        marker = topic[: -len(query)]
-        known = sorted(name[len(marker) :] for name in there if name.startswith(marker))
-        raise EnvironmentNotReady(
-            f"there is no result topic {topic}",
-            f"queries with results here: {', '.join(known) or 'none'}; `lowmark run` creates their topics",
-        )
-    also = there.get(late)
-    return len(found.partitions), [] if also is None else [TopicPartition(late, part) for part in also.partitions]
+def _is_there(topics: Mapping[str, TopicMetadata], name: str) -> bool:
+    return name in topics and topics[name].error is None
+
+
+def _no_results(topics: Iterable[str], topic: str, query: str) -> EnvironmentNotReady:
+    marker = topic[: -len(query)]
+    known = sorted(name[len(marker) :] for name in topics if name.startswith(marker))
+    return EnvironmentNotReady(
+        f"there is no result topic {topic}, and the configuration has no query {query}",
+        f"queries with results here: {', '.join(known) or 'none'}; `lowmark run` creates their topics",
+    )
 
 
 def _events(
