@@ -92,7 +92,9 @@ def test_a_driver_and_executors_of_the_image_write_each_result_once(
         "spark.executor.instances": "2", "spark.executor.cores": "1",
         "spark.sql.streaming.checkpointFileManagerClass": BY_UPLOAD,
         f"{at}.endpoint": s3, f"{at}.endpoint.region": "us-east-1", f"{at}.path.style.access": "true",
-        f"{at}.connection.ssl.enabled": "false", f"{at}.access.key": "somebody", f"{at}.secret.key": "secret",
+        # moto answers `Expect: 100-continue` twice, and the client's asynchronous uploads then never end.
+        f"{at}.optimized.copy.from.local.enabled": "false", f"{at}.connection.ssl.enabled": "false",
+        f"{at}.access.key": "somebody", f"{at}.secret.key": "secret",
     }  # fmt: skip
     sealed = ("--security-opt", "no-new-privileges", *mounted(tmp_path))
     loopback = ("--env", "SPARK_LOCAL_IP=127.0.0.1")
@@ -122,7 +124,7 @@ def test_a_driver_and_executors_of_the_image_write_each_result_once(
             assert re.search(r"2 slots on ", of_driver.said), said
             assert all(map(worked, (first, second))), said
     for plan in feed.plans:
-        assert feed.results(plan) == feed.expected(plan)
+        feed.assert_told(plan)
 
 
 def worked(executor: Container) -> bool:
