@@ -111,6 +111,18 @@ def test_prometheus_asks_where_the_processes_answer(config: Config) -> None:
     assert targets == {config.capture.metrics, config.job.metrics, "127.0.0.1:9093"}
 
 
+def test_captures_and_job_begin_after_the_broker_and_end_before_it() -> None:
+    """One whose broker has gone waits for it to take the last records, and loses them in the end."""
+    services = yaml.safe_load(FILE.read_text())["services"]
+    for name in ("job", "capture", "watch"):
+        assert services[name]["depends_on"] == {"broker": {"condition": "service_healthy"}}
+    assert (
+        services.keys()
+        >= {"job", "capture", "broker"}
+        == {name for name, service in services.items() if "healthcheck" in service}
+    )
+
+
 def test_its_query_can_be_planned(config: Config) -> None:
     assert [plan.name for plan in plan_queries(config)] == ["talkers"]
 
@@ -178,6 +190,14 @@ def test_up_shows_final_windows_of_an_interface_and_watches_over_them(
         rows = [json.loads(each.row) for each in results if isinstance(each, ResultRow)]
         return sum(row["packets"] for row in rows if row["srcIP"] == "10.0.0.1") == number
 
+    def containers(form: str) -> dict[str, str]:
+        """Of each service's container: what Docker says of it in this form."""
+        mine = f"label=com.docker.compose.project={environment['COMPOSE_PROJECT_NAME']}"
+        found = both_images.docker("ps", "--all", "--quiet", "--filter", mine).split()
+        named = '{{index .Config.Labels "com.docker.compose.service"}}'
+        said = both_images.docker("inspect", "--format", f"{named} {form}", *found)
+        return {name: rest for name, _, rest in (line.partition(" ") for line in said.splitlines())}
+
     def asked(path: str, part: str) -> list[Any]:
         answer = prometheus.ask(path)
         assert isinstance(answer, dict)
@@ -193,6 +213,8 @@ def test_up_shows_final_windows_of_an_interface_and_watches_over_them(
             Network().send(far, [packet(1, port=port) for port in range(1, 101)])
             await_true(lambda burst=burst: sent_are_counted(100 * burst))  # type: ignore[misc]  # mypy cannot infer it
         await_true(lambda: "exact" in compose("logs", "--no-color", "watch", **environment).stdout)
+        assert set(containers("{{.RestartCount}}").values()) == {"0"}
+        await_true(lambda: set(containers("{{with .State.Health}}{{.Status}}{{end}}").values()) == {"", "healthy"})
 
         await_true(lambda: [each["health"] for each in asked("targets", "activeTargets")] == ["up", "up"])
         await_true(lambda: {rule["health"] for group in asked("rules", "groups") for rule in group["rules"]} == {"ok"})
@@ -202,6 +224,9 @@ def test_up_shows_final_windows_of_an_interface_and_watches_over_them(
             return {each["labels"]["alertname"] for each in json.loads(get("http://127.0.0.1:9093/api/v2/alerts").text)}
 
         await_true(lambda: "LowmarkDown" in alerts())
+        assert compose("stop", **environment).returncode == 0
+        codes = containers("{{.State.ExitCode}}")
+        assert (codes["capture"], codes["job"]) == ("0", "0")
     finally:
         told = compose("logs", "--no-color", **environment).stdout
         compose("down", "--volumes", **environment)
