@@ -21,7 +21,7 @@ from lowmark.app.cli import app
 from lowmark.app.job.checkpoint_reach import CheckpointReach
 from lowmark.app.job.roster_metrics import RosterMetrics
 from lowmark.app.kafka.reachability import KafkaReach
-from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.app.process_metrics import ConfigMetrics, ThreadMetrics, process_registry
 from lowmark.query.aggregates import calls, sketches
 from lowmark.query.catalog import DERIVED_FIELDS, PACKET_FIELDS, field_table
 from lowmark.query.options import Vocabulary
@@ -99,6 +99,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     for registry in (capture, job):
         KafkaReach(KafkaSettings("localhost:9092"), "sources", registry)
         ThreadMetrics(registry, lambda: ())
+        ConfigMetrics(registry, lambda: None)
     return {"capture": capture, "job": job}
 
 

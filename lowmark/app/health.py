@@ -22,7 +22,10 @@ from lowmark.helpers import Helper
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-__all__ = ["Health", "HealthServer", "living", "parse_listen"]
+__all__ = ["REFUSED", "Health", "HealthServer", "living", "parse_listen"]
+
+REFUSED = "configuration refused"
+"""The entry of a page that says why the present configuration is not in use."""
 
 _LOOK_S = 0.5
 

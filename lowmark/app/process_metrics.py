@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from lowmark import __version__
 from lowmark.helpers import Helper
 
-__all__ = ["ThreadMetrics", "process_registry"]
+__all__ = ["ConfigMetrics", "ThreadMetrics", "process_registry"]
 
 
 def process_registry() -> CollectorRegistry:
@@ -57,3 +57,18 @@ class ThreadMetrics(Collector):
             up.add_metric((helper.name,), helper.running)
             restarts.add_metric((helper.name,), helper.restarts)
         yield from (up, restarts)
+
+
+class ConfigMetrics(Collector):
+    """`refused`: why the present configuration is not in use; called at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry, refused: Callable[[], str | None]) -> None:
+        self._refused = refused
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "lowmark_configuration_refused",
+            "1 while the process goes on with a former configuration, because it has refused the present one.",
+            value=int(self._refused() is not None),
+        )

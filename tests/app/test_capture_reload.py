@@ -21,8 +21,10 @@ from lowmark.app.capture.reload import CaptureReload
 from lowmark.app.capture.scheduling import ThreadScheduling
 from lowmark.app.capture.source_thread import SourceThread
 from lowmark.app.capture.sources import work_of
+from lowmark.app.config.changes import ConfigChanges
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
+from lowmark.app.errors import EnvironmentNotReady
 from lowmark.query.plan.nodes import QueryPlan
 from lowmark.wire.frames import FrameBlock
 from lowmark.wire.kafka.settings import KafkaSettings
@@ -112,6 +114,11 @@ def configured(tmp_path: Path, sql: str, late: str = "count", overlap: str = "5 
     return config, list(plan_queries(config))
 
 
+def spoil(tmp_path: Path) -> None:
+    path = tmp_path / "lowmark.toml"
+    path.write_text(path.read_text().replace("count(*)", "sum(nothing)"))
+
+
 def thread_of(feed: Feed, config: Config, plans: list[QueryPlan], emitter: Emitter) -> SourceThread:
     thread = SourceThread(feed, work_of(config, plans, "tap"), config, emitter, ThreadScheduling())
     thread.open()
@@ -145,17 +152,18 @@ def test_work_that_comes_back_covers_its_source_from_then_on(tmp_path: Path) -> 
 
 @contextmanager
 def reloading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], follow: bool = False
 ) -> Iterator[tuple[CaptureReload, SourceThread]]:
-    """A capture of the first text that runs; `clock` is that of overlaps."""
+    """A capture of the first text that runs; `clock` is that of overlaps. `follow`: it takes changes by itself."""
     config, plans = configured(tmp_path, FIRST)
     monkeypatch.setattr(reload_module, "ensure_topics_of", lambda config, plans: None)
     monkeypatch.setattr(reload_module, "_compile", lambda work, config: None)
     emitter, pace = Kept(), threading.Event()
     thread = thread_of(Feed(lambda second: pace.wait(0.001) and None, 1 << 40), config, plans, emitter)
     thread.start()
+    changes = ConfigChanges(config.path, lambda: clock[0]) if follow else None
     try:
-        yield CaptureReload(config, plans, [thread], emitter, lambda: clock[0]), thread
+        yield CaptureReload(config, plans, [thread], emitter, lambda: clock[0], changes), thread
     finally:
         thread.source.stop()
         thread.join(WITHIN_S)
@@ -221,3 +229,52 @@ def test_an_end_of_an_overlap_that_fails_is_tried_again_later(
         clock[0] = 40.0
         step(reload)
         assert len(thread.work) == 1
+
+
+def test_a_change_is_taken_by_itself_and_again_while_kafka_is_in_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(config: object, plans: object) -> None:
+        raise EnvironmentNotReady("topics are missing", "make them")
+
+    with reloading(tmp_path, monkeypatch, clock := [0.0], follow=True) as (reload, thread):
+
+        def later(seconds: float) -> None:
+            clock[0] += seconds
+            step(reload)
+
+        spoil(tmp_path)
+        later(2)
+        assert reload.refused is None, "it may be half of a change"
+        later(2)
+        assert "no field called nothing" in str(reload.refused)
+        for _ in range(30):
+            later(2)
+        assert len(thread.work) == 1
+        with monkeypatch.context() as away:
+            away.setattr(reload_module, "ensure_topics_of", missing)
+            configured(tmp_path, OTHER)
+            later(2)
+            later(2)
+            assert "topics are missing" in str(reload.refused)
+        later(2)
+        assert "topics are missing" in str(reload.refused), "it asks again after 30 s"
+        later(30)
+        assert (reload.refused, len(thread.work)) == (None, 2)
+
+
+def test_a_configuration_that_is_restored_is_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def never(work: object, config: object) -> None:
+        raise AssertionError
+
+    with reloading(tmp_path, monkeypatch, [0.0]) as (reload, _):
+        monkeypatch.setattr(reload_module, "_compile", never)
+        spoil(tmp_path)
+        step(reload, ask=True)
+        assert reload.refused is not None
+        configured(tmp_path, FIRST)
+        step(reload, ask=True)
+        assert reload.refused is None
+        assert "it is as it was" in caplog.text

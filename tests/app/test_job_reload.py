@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lowmark.app.config.changes import ConfigChanges
 from lowmark.app.config.file import load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.job.reload import Reload, ReloadRequests
@@ -83,3 +84,34 @@ def test_other_settings_need_a_restart(tmp_path: Path, caplog: pytest.LogCapture
         _, after = reloaded(tmp_path, TEXT.replace("buckets = 2", "buckets = 3"))
     assert after is None
     assert "more than queries, streams, sources and job.overlap has changed" in caplog.text
+
+
+def test_a_change_is_taken_without_a_signal_and_what_is_refused_is_remembered(tmp_path: Path) -> None:
+    path, clock = tmp_path / "lowmark.toml", [0.0]
+    path.write_text(TEXT)
+    config = load_config(path)
+    requests = ReloadRequests(None, ConfigChanges(path, lambda: clock[0]))
+
+    def looked() -> Reload | None:
+        """The second look sees that a change is whole."""
+        found = []
+        for _ in range(2):
+            clock[0] += 2
+            found.append(requests.take(config))
+        assert found[0] is None
+        return found[1]
+
+    assert looked() is None
+    path.write_text(TEXT.replace("count(*)", "sum(nothing)"))
+    assert looked() is None
+    assert "no field called nothing" in str(requests.refused)
+    path.write_text(TEXT.replace("buckets = 2", "buckets = 3"))
+    assert looked() is None
+    assert "restart the job" in str(requests.refused)
+    path.write_text(TEXT.replace("RANGE 1 s", "RANGE 2 s"))
+    taken = looked()
+    assert requests.refused is None
+    assert taken == Reload(load_config(path), tuple(plan_queries(load_config(path))))
+    assert looked() is None
+    requests.refuse(ValueError("topics are missing"))
+    assert requests.refused == "topics are missing"

@@ -387,13 +387,48 @@ def test_memory_follows_from_the_tables(program: Path) -> None:
         assert limits["limits"]["memory"] == limits["requests"]["memory"]
         return int(limits["limits"]["memory"].removesuffix("Mi"))
 
-    least = memory()
-    assert memory("capture.table.memory=1G") == least + 1024 - 64
-    assert memory("sources.tap.fanout=3") == least + 2 * (64 + 33)
-    assert memory("queries.more.sql=SELECT ts FROM Main") == least + 64
-    assert memory("sources.tap.fanout=2", "capture.table.memory=128M", "queries.more.sql=SELECT ts FROM Main") == (
-        least - 64 + 2 * 2 * 128 + 33
-    )
+    least, more = memory(), "queries.more.sql=SELECT ts FROM Main"
+    assert memory("capture.table.memory=1G") == least + 2 * (1024 - 64)
+    assert memory("sources.tap.fanout=3") == least + 2 * (2 * 64 + 33)
+    assert memory(more) == least + 64
+    assert memory("sources.tap.fanout=2", "capture.table.memory=128M", more) == least - 2 * 64 + 2 * 3 * 128 + 33
+    assert memory("capture.resources.tables=5") == memory("capture.resources.tables=5", more) == least + 3 * 64
+
+
+@pytest.mark.parametrize("case", ["minimal", "spark-apache", "spark-kubeflow"])
+@pytest.mark.parametrize(
+    ("given", "restarts"),
+    [
+        ({"queries": {"talkers": {"sql": "SELECT destIP, count(*) [RANGE 1 s] FROM Main GROUP BY destIP"}}}, set()),
+        ({"queries": {"more": {"sql": "SELECT ts FROM Main"}}, "capture": {"resources": {"tables": 4}}}, set()),
+        ({"queries": {"more": {"sql": "SELECT ts FROM Main"}}}, {"DaemonSet"}),
+        ({"streams": {"Main": {"stall": "exclude after 90 s"}}}, set()),
+        ({"capture": {"nodes": ["node-1"]}}, {"DaemonSet"}),
+        ({"job": {"limits": {"groups": 9}}}, {"Deployment", "SparkApplication"}),
+        ({"kafka": {"bootstrap": "other:9092"}}, {"DaemonSet", "Deployment", "SparkApplication"}),
+    ],
+)
+def test_only_what_a_running_process_cannot_take_restarts_it(
+    program: Path, case: str, given: dict[str, Any], restarts: set[str], tmp_path: Path
+) -> None:
+    """Kubernetes restarts pods whose template has changed; the configuration changes with each of these values."""
+
+    def parts(values: dict[str, Any]) -> tuple[dict[str, object], object]:
+        path = tmp_path / "values.yaml"
+        path.write_text(yaml.safe_dump(values))
+        done = template(program, values_file(case), "--values", str(path))
+        assert done.returncode == 0, done.stderr
+        found = manifests(done.stdout)
+        owners = {
+            of["kind"]: of["spec"] for of in found if of["kind"] in ("DaemonSet", "Deployment", "SparkApplication")
+        }
+        settings = [of["data"] for of in found if of["kind"] == "ConfigMap" and "lowmark.toml" in of.get("data", {})]
+        return owners, settings
+
+    tables = {"capture": {"resources": {"tables": 4}}} if "resources" in given.get("capture", {}) else {}
+    before, after = parts(tables), parts(given)
+    assert before[1] != after[1]
+    assert {kind for kind in before[0] if before[0][kind] != after[0][kind]} == restarts & before[0].keys()
 
 
 def test_users_of_strimzi_have_the_rights_that_lowmark_names(

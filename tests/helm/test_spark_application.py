@@ -94,7 +94,7 @@ def test_both_run_the_same(rendered: Mapping[str, list[Manifest]]) -> None:
     """The image by digest, its script, and what was started again whatever had ended it."""
     apache, kubeflow = (application(rendered[name])["spec"] for name in OPERATORS)
     assert apache["pyFiles"] == kubeflow["mainApplicationFile"] == "local:///opt/lowmark/share/lowmark/lowmark-job.py"
-    assert apache["driverArgs"] == kubeflow["arguments"] == ["run"]
+    assert apache["driverArgs"] == kubeflow["arguments"] == ["run", "--reload-on-change"]
     assert apache["runtimeVersions"]["sparkVersion"] == kubeflow["sparkVersion"] == pyspark.__version__
     assert "@sha256:" in apache["sparkConf"]["spark.kubernetes.container.image"]
     assert kubeflow["image"] == kubeflow["sparkConf"]["spark.kubernetes.container.image"]

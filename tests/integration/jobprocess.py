@@ -125,6 +125,7 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 
 def _main() -> int:
+    from lowmark.app.config.changes import ConfigChanges
     from lowmark.app.config.file import load_config
     from lowmark.app.exit_codes import failure_of
     from lowmark.app.job.process import Beginning, run_job
@@ -135,16 +136,17 @@ def _main() -> int:
     def progress(text: str) -> None:
         print(f"{time.monotonic() - began:.1f} {text}", flush=True)
 
-    options = sys.argv[2:]
+    path, *options = sys.argv[1:]
+    changes = ConfigChanges(Path(path)) if "--reload-on-change" in options else None
     try:
         return run_job(
-            load_config(Path(sys.argv[1])), queries=None, master=None, until_last="--until-last" in options,
+            load_config(Path(path)), queries=None, master=None, until_last="--until-last" in options,
             beginning=Beginning(
                 "--new-generation" in options,
                 "--repeat-rows" in options,
                 frozenset(options[at + 1] for at, option in enumerate(options) if option == "--release"),
             ),
-            progress=progress,
+            progress=progress, changes=changes,
         )  # fmt: skip
     except Exception as error:
         failure = failure_of(error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from itertools import pairwise
 
 import pytest
@@ -42,17 +40,14 @@ def test_what_stays_goes_on_and_what_joins_tells_each_window_once(broker, tmp_pa
 
     configure("busy", "gone", "chosen")
     feed.panes(12)
-    with JobProcess(path) as job:
+    with JobProcess(path, "--reload-on-change") as job:
         await_true(lambda: job.ended or (all(completions("busy")) and all(completions("gone"))))
         good = path.read_text()
         path.write_text(good.replace("count(*) > 3", "count(*) >"))
-        os.kill(job.pid, signal.SIGHUP)
         await_true(lambda: job.ended or "the old one stays in use" in job.said)
         path.write_text(f"# Nothing else.\n{good}")
-        os.kill(job.pid, signal.SIGHUP)
         await_true(lambda: job.ended or "nothing has changed that concerns the job" in job.said)
         configure("busy", "beside", "levels")
-        os.kill(job.pid, signal.SIGHUP)
         await_true(lambda: job.ended or "generation 1, run 2" in job.said)
         feed.panes(12)
         await_true(lambda: job.ended or (all(completions("beside")) and all(completions("levels"))))

@@ -15,7 +15,7 @@ from lowmark.wire.records.verdicts import Reason
 from tests.acceptance.command import lowmark
 from tests.fixtures.network import Network, namespace, packet
 from tests.integration.jobprocess import await_true
-from tests.integration.processes import Command
+from tests.integration.processes import Command, get, samples
 from tests.integration.readings import Results
 
 pytestmark = pytest.mark.slow
@@ -140,3 +140,39 @@ def test_queries_change_and_no_packet_of_those_that_stay_is_missed(net: Network,
             assert [state["state"] for state in lowmark("sources", "-c", str(path)).rows] == ["stopped", "stopped"]
         path.write_text(first)
         assert Results.of(path).sent == 100 + sent + 300 + 10
+
+
+def test_a_mounted_config_map_that_changes_is_taken_without_a_signal(net: Network, tmp_path: Path) -> None:
+    """Kubernetes exchanges a link to a folder. What is refused is told, and ends nothing."""
+
+    def mount(version: int, text: str) -> None:
+        (tmp_path / f"..{version}").mkdir()
+        (tmp_path / f"..{version}" / "lowmark.toml").write_text(text)
+        (tmp_path / "..new").symlink_to(f"..{version}")
+        (tmp_path / "..new").rename(tmp_path / "..data")
+
+    path = tmp_path / "lowmark.toml"
+    path.symlink_to("..data/lowmark.toml")
+    with Broker(tmp_path / "broker") as broker:
+        first = CAPTURE.format(broker=broker.bootstrap)
+        mount(1, first)
+        with Command("capture", "-c", str(path), "--reload-on-change") as capture:
+            url = capture.url()
+
+            def refused() -> float:
+                return samples(get(f"{url}/metrics").text)["lowmark_configuration_refused", frozenset()]
+
+            assert refused() == 0
+            mount(2, first.replace("count(*)", "sum(nothing)"))
+            await_true(lambda: "the old one stays in use" in capture.error or capture.process.poll() is not None)
+            await_true(lambda: refused() == 1)
+            page = get(f"{url}/readyz")
+            assert page.status == 200
+            assert "there is no field called nothing" in page.json["configuration refused"]
+            mount(3, first + NEW)
+            await_true(lambda: "queries are packets, pairs" in capture.error or capture.process.poll() is not None)
+            await_true(lambda: refused() == 0)
+            net.send("far", [packet(1, port=port) for port in range(1, 101)])
+            await_true(lambda: Results.of(path, "pairs").packets["10.0.0.1"] == 100)
+            capture.process.send_signal(signal.SIGTERM)
+            assert capture.wait() == 0, capture.error

@@ -5,7 +5,7 @@
 {{- if and .repeatRows (not .newGeneration) }}
 {{- fail "job.repeatRows works only with job.newGeneration" }}
 {{- end -}}
-[run{{ if .newGeneration }}, --new-generation{{ if .repeatRows }}, --repeat-rows{{ end }}{{ end }}]
+[run, --reload-on-change{{ if .newGeneration }}, --new-generation{{ if .repeatRows }}, --repeat-rows{{ end }}{{ end }}]
 {{- end -}}
 {{- end -}}
 

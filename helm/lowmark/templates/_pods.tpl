@@ -1,9 +1,9 @@
 {{/* Of (root context, role): mounts of the configuration and of what `[kafka]` names in it. */}}
 {{- define "lowmark.mounts" -}}
 {{- $root := index . 0 -}}
+# A folder: with subPath, changes of the ConfigMap would not arrive.
 - name: settings
-  mountPath: /etc/lowmark/lowmark.toml
-  subPath: lowmark.toml
+  mountPath: /etc/lowmark/settings
   readOnly: true
 {{- if $root.Values.kafka.ca.existingSecret }}
 - name: ca
@@ -68,7 +68,7 @@
 
 {{- define "lowmark.environment" -}}
 - name: LOWMARK_CONFIG
-  value: /etc/lowmark/lowmark.toml
+  value: /etc/lowmark/settings/lowmark.toml
 - name: LOWMARK_CACHE
   value: /var/cache/lowmark
 {{- end -}}
@@ -106,14 +106,15 @@ capabilities:
 {{- if eq $unit "G" }}{{ mul $number 1024 }}{{ else if eq $unit "M" }}{{ $number }}{{ else if eq $unit "K" }}{{ add1 (div $number 1024) }}{{ else }}{{ add1 (div $number 1048576) }}{{ end -}}
 {{- end -}}
 
-{{/* Memory of a capture: its process; for each member of each source a ring and a table for each query; the queue twice,
-once as records and once on their way through Kafka's client. */}}
+{{/* Memory of a capture: its process; for each member of each source a ring, and a table for each query and one for the former
+text of a query that changes; the queue twice, once as records and once on their way through Kafka's client. */}}
 {{- define "lowmark.capture.memory" -}}
 {{- $of := .Values.capture -}}
 {{- if $of.resources.memory }}{{ $of.resources.memory }}{{ else -}}
 {{- $members := 0 -}}
 {{- range .Values.sources }}{{ $members = add $members (int (default 1 .fanout)) }}{{ end -}}
-{{- $table := mul (len .Values.queries) (include "lowmark.mib" $of.table.memory | int64) -}}
+{{- $tables := default (add1 (len .Values.queries)) $of.resources.tables -}}
+{{- $table := mul (int64 $tables) (include "lowmark.mib" $of.table.memory | int64) -}}
 {{- $ring := include "lowmark.mib" (int64 $of.ring.ring_bytes) | int64 -}}
 {{- $queue := mul 2 (include "lowmark.mib" (int64 $of.queue.max_bytes) | int64) -}}
 {{ add (include "lowmark.mib" $of.resources.process | int64) (mul $members (add $table $ring)) $queue }}Mi

@@ -154,6 +154,12 @@ roster = {{ include "lowmark.toml.value" (include "lowmark.roster" (list $root $
 {{- end -}}
 
 {{- define "lowmark.toml.capture" -}}
+{{- include "lowmark.toml.capture.fixed" . }}
+{{- include "lowmark.toml.queries" . }}
+{{- end -}}
+
+{{/* What a running capture cannot take: a change of it restarts captures. */}}
+{{- define "lowmark.toml.capture.fixed" -}}
 {{- include "lowmark.toml.check" . -}}
 {{- include "lowmark.toml.kafka" (list . "capture") }}
 
@@ -178,17 +184,25 @@ spill = "/var/lib/lowmark/spill"
 
 [job]
 buckets = {{ int .Values.job.buckets }}
+overlap = {{ toRawJson .Values.job.overlap }}
 
 {{ include "lowmark.toml.streams" (list . "capture") }}
 {{- range $name, $source := .Values.sources }}
 [sources."{{ $name }}-${LOWMARK_NODE}"]
 {{- include "lowmark.toml.keys" $source }}
 {{ end }}
-{{- include "lowmark.toml.queries" . }}
 {{- end -}}
 
 {{/* Of (root context, role). */}}
 {{- define "lowmark.toml.job" -}}
+{{- include "lowmark.toml.job.fixed" . }}
+
+{{ include "lowmark.toml.streams" . }}
+{{- include "lowmark.toml.queries" (index . 0) }}
+{{- end -}}
+
+{{/* Of (root context, role): what a running job cannot take. */}}
+{{- define "lowmark.toml.job.fixed" -}}
 {{- $root := index . 0 -}}
 {{- include "lowmark.toml.check" $root -}}
 {{- include "lowmark.toml.kafka" . }}
@@ -202,11 +216,8 @@ metrics = "0.0.0.0:{{ int $root.Values.job.port }}"
 {{- if $local }}
 master = "local[{{ int $root.Values.job.shuffle_partitions }}]"
 {{- end }}
-{{- include "lowmark.toml.keys" (pick $root.Values.job "name" "buckets" "shuffle_partitions" "max_offsets_per_trigger" "transaction_timeout" "heap") }}
+{{- include "lowmark.toml.keys" (pick $root.Values.job "name" "buckets" "shuffle_partitions" "max_offsets_per_trigger" "transaction_timeout" "overlap" "heap") }}
 
 [job.limits]
 {{- include "lowmark.toml.keys" $root.Values.job.limits }}
-
-{{ include "lowmark.toml.streams" . }}
-{{- include "lowmark.toml.queries" $root }}
 {{- end -}}

@@ -50,7 +50,7 @@ metadata:
   labels:
     {{- include "lowmark.labels" (list $root (ternary "job" "executor" $driver)) | nindent 4 }}
   annotations:
-    lowmark/settings: {{ include "lowmark.toml.job" (list $root "job") | sha256sum | quote }}
+    lowmark/settings: {{ include "lowmark.toml.job.fixed" (list $root "job") | sha256sum | quote }}
 spec:
   # The driver makes the executors' pods.
   automountServiceAccountToken: {{ $driver }}

@@ -31,11 +31,11 @@ from lowmark.app.capture.table_warnings import Crowding
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.errors import EnvironmentNotReady
-from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.health import REFUSED, Health, HealthServer, living
 from lowmark.app.kafka.epochs import refuse_former_epochs
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.source_registry import present_senders
-from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.app.process_metrics import ConfigMetrics, ThreadMetrics, process_registry
 from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Helper
 from lowmark.wire.kafka.clients import KafkaProblem, KafkaSettingsError, admin
@@ -75,7 +75,9 @@ class _Capture:
         self._service = ServiceManager()
         self._rounds = Rounds()
         self._watch: EpochWatch | None = None
+        self._reloading: CaptureReload | None = None
         ThreadMetrics(self._registry, self._helpers)
+        ConfigMetrics(self._registry, lambda: self._refused)
 
     def run(self, stack: ExitStack, options: CaptureOptions, progress: Callable[[str], None]) -> int:
         """Checks everything before it registers the sources, because a registration stops the process that sends them
@@ -118,9 +120,9 @@ class _Capture:
         names = ", ".join(thread.source.name for thread in self._threads)
         progress(f"capturing {names}; metrics at {self._health.url}/metrics")
         self._service.ready()
-        reloading = CaptureReload(config, self._plans, self._threads, self._emitter)
-        _until_hung_up(stack, reloading)
-        return self._capture(stop, reloading)
+        self._reloading = CaptureReload(config, self._plans, self._threads, self._emitter, changes=options.changes)
+        _until_hung_up(stack, self._reloading)
+        return self._capture(stop, self._reloading)
 
     def _open_page(self, stack: ExitStack, options: CaptureOptions) -> None:
         """A capture of the same sources that runs on this host has the page's address, too: then that is the reason."""
@@ -191,6 +193,10 @@ class _Capture:
         watch = () if self._watch is None else (self._watch.helper,)
         return (*self._emitter.helpers(), *watch, self._reach.helper, self._health.helper)
 
+    @property
+    def _refused(self) -> str | None:
+        return None if self._reloading is None else self._reloading.refused
+
     def _ready(self) -> Health:
         states = {thread.source.name: _state(thread) for thread in self._threads}
         sent = bool(self._threads) and not {"starting", "failed"} & set(states.values())
@@ -200,7 +206,8 @@ class _Capture:
             for state in self._emitter.states()
             if state.failing is not None and state.readers
         }
-        return Health(sent and not failing and self._reach.ok, states | failing | self._reach.detail)
+        refused = {} if self._refused is None else {REFUSED: self._refused}
+        return Health(sent and not failing and self._reach.ok, states | failing | refused | self._reach.detail)
 
     def _capture(self, stop: threading.Event, reloading: CaptureReload) -> int:
         threads = self._threads

@@ -1,4 +1,4 @@
-"""SIGHUP to `lowmark capture`: reads the configuration again and replaces the running queries by those in it.
+"""SIGHUP to `lowmark capture`, or a change of its configuration: replaces the running queries by those in the file.
 
 New kernels are compiled in another process while the old queries run. Each source switches between two blocks, so that
 no packet is missed. The former stage of a changed query is served for a while beside the new one (`overlap.py`). A
@@ -25,6 +25,7 @@ from lowmark.app.capture.overlap import Overlap
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.capture.sources import readers_of, work_of
 from lowmark.app.capture.table_memory import asked_table, check_tables
+from lowmark.app.config.changes import ConfigChanges
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries, topics_of
 from lowmark.app.config.toml_tables import ConfigError
@@ -56,14 +57,19 @@ class CaptureReload:
 
     def __init__(
         self, config: Config, plans: Sequence[QueryPlan], threads: Sequence[SourceThread], emitter: Emitter,
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = time.monotonic, changes: ConfigChanges | None = None,
     ) -> None:  # fmt: skip
+        """`changes`: each is a request, too, which is repeated while something but the configuration is in its way."""
         self._config = config
         self._emitter = emitter
         self._plans = tuple(plans)
         self._overlap = Overlap(now_s)
         self._now_s = now_s
         self._again_s = -inf  # no overlap is ended before this time: the last attempt failed
+        self._changes = changes
+        self._repeat_s = inf
+        self.refused: str | None = None
+        """Why the present configuration is not in use."""
         self._threads = threads
         self._asked = threading.Event()
         self._worker: threading.Thread | None = None
@@ -73,6 +79,9 @@ class CaptureReload:
 
     def step(self) -> None:
         """Begins a requested reload when the previous one is done, and ends overlaps."""
+        if self._changes is not None and (self._changes.found() or self._now_s() >= self._repeat_s):
+            self._repeat_s = inf
+            self.ask()
         if self._worker is not None and self._worker.is_alive():
             return
         if self._asked.is_set():
@@ -96,11 +105,18 @@ class CaptureReload:
         try:
             config = load_config(self._config.path)
             plans = plan_queries(config)
+            if (config, tuple(plans)) == (self._config, self._plans):
+                self.refused = None
+                _LOG.warning("the configuration was read again: it is as it was")
+                return
             check_stages(self._config, self._plans, config, plans)
             work = self._work(config, plans)
             ensure_topics_of(config, plans)
         except (ConfigError, EnvironmentNotReady, KafkaProblem, KafkaSettingsError, LowLevelConfigError) as error:
             _LOG.error("the configuration was refused, and the old one stays in use: %s", error)
+            self.refused = str(error)
+            if isinstance(error, EnvironmentNotReady | KafkaProblem):
+                self._repeat_s = self._now_s() + _AGAIN_S
             return
         overlap = self._overlap.after(self._plans, plans, config.job.overlap_s)
         try:
@@ -109,7 +125,7 @@ class CaptureReload:
             _LOG.warning("former and new stages do not run side by side: %s", error)
             overlap, both = overlap.after((), (), 0), work
         self._switch(config, [*plans, *overlap.plans], both)
-        self._config, self._plans, self._overlap = config, plans, overlap
+        self._config, self._plans, self._overlap, self.refused = config, plans, overlap, None
         _LOG.warning("the configuration was read again: queries are %s", ", ".join(plan.name for plan in plans))
         if overlap.plans:
             names = ", ".join(sorted({plan.name for plan in overlap.plans}))

@@ -22,6 +22,7 @@ from lowmark.app.capture.frame_filter import frame_filter
 from lowmark.app.capture.privileges import User
 from lowmark.app.capture.source_thread import SourceThread, Work
 from lowmark.app.capture.table_memory import asked_table, check_tables
+from lowmark.app.config.changes import ConfigChanges
 from lowmark.app.config.file import Config, ConfigError
 from lowmark.query.expr.expressions import Expr
 from lowmark.query.options import Late
@@ -40,6 +41,7 @@ class CaptureOptions:
     rebase: bool  # shift times so that the first packet is captured now
     take_over: bool = False  # also capture sources that another process sends; it stops
     user: User | None = None  # acts as this user; only opening the rings needs root
+    changes: ConfigChanges | None = None  # of the configuration; each is taken
 
 
 def threads_of(

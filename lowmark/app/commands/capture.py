@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.options.shared import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption, ReloadOption
 
 __all__ = ["capture"]
 
@@ -44,6 +44,7 @@ def capture(
             "the interfaces, and then drops all privileges.",
         ),
     ] = None,
+    reload_on_change: ReloadOption = False,
 ) -> None:
     """Reduce packets to partial aggregates and send them, with punctuations, to Kafka.
 
@@ -62,6 +63,7 @@ def capture(
     from lowmark.app.capture.privileges import act_as, user_called
     from lowmark.app.capture.process import run_capture
     from lowmark.app.capture.sources import CaptureOptions
+    from lowmark.app.config.changes import ConfigChanges
     from lowmark.app.config.file import load_config
     from lowmark.app.console import telling
     from lowmark.app.logs import set_up_logs
@@ -71,9 +73,12 @@ def capture(
             f"{pace} is not a pace: write a number above 0; 1.0 is the files' own pace", param_hint="'--pace'"
         )
     acting = None if user is None else act_as(user_called(user))
+    changes = ConfigChanges(Path(config)) if reload_on_change else None
     settings = load_config(Path(config))
     set_up_logs(verbose=False)
-    options = CaptureOptions(sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over, user=acting)
+    options = CaptureOptions(
+        sources=tuple(source or ()), pace=pace, rebase=rebase, take_over=take_over, user=acting, changes=changes
+    )
     with telling() as tell:
         status = run_capture(settings, options, tell)
     raise typer.Exit(status)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lowmark.app.commands.options.shared import CONFIG, ConfigOption
+from lowmark.app.commands.options.shared import CONFIG, ConfigOption, ReloadOption
 
 __all__ = ["run"]
 
@@ -53,6 +53,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    reload_on_change: ReloadOption = False,
 ) -> None:
     """Run the Spark job that merges partials into final windows and writes them exactly once.
 
@@ -70,11 +71,13 @@ def run(
     """
     if release and new_generation:
         raise typer.BadParameter("a new generation releases all queries", param_hint="--release")
+    from lowmark.app.config.changes import ConfigChanges
     from lowmark.app.config.file import load_config
     from lowmark.app.console import telling
     from lowmark.app.job.process import Beginning, run_job
     from lowmark.app.logs import set_up_logs
 
+    changes = ConfigChanges(Path(config)) if reload_on_change else None
     settings = load_config(Path(config))
     set_up_logs(verbose=False)
     with telling() as tell:
@@ -85,5 +88,6 @@ def run(
             until_last=until_last,
             beginning=Beginning(new_generation, repeat_rows, frozenset(release or ())),
             progress=tell,
+            changes=changes,
         )
     raise typer.Exit(status)

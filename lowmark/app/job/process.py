@@ -32,16 +32,17 @@ from highlevel.spark.sink.tokens import restated
 from highlevel.spark.sink.transaction import Place, read_notes
 from highlevel.spark.source import SourceSettings
 from lowlevel.source_registration import SourcesLog
+from lowmark.app.config.changes import ConfigChanges
 from lowmark.app.config.file import Config
 from lowmark.app.config.queries import plan_queries, result_topics, topics_of
 from lowmark.app.console import error_console
 from lowmark.app.errors import EnvironmentNotReady
 from lowmark.app.exit_codes import failure_of
-from lowmark.app.health import Health, HealthServer, living
+from lowmark.app.health import REFUSED, Health, HealthServer, living
 from lowmark.app.job.change_timing import ChangeTiming, ToldTimes, changed
 from lowmark.app.job.checkpoint_reach import CheckpointReach
 from lowmark.app.job.names import job_name
-from lowmark.app.job.reload import Reload, ReloadRequests, refused, unchanged
+from lowmark.app.job.reload import Reload, ReloadRequests, unchanged
 from lowmark.app.job.retirements import retire
 from lowmark.app.job.roster import awaited
 from lowmark.app.job.roster_metrics import RosterMetrics
@@ -51,7 +52,7 @@ from lowmark.app.job.start import JobStart, Written
 from lowmark.app.job.starting_offsets import starting_offsets
 from lowmark.app.kafka.reachability import KafkaReach
 from lowmark.app.kafka.rights import Role
-from lowmark.app.process_metrics import ThreadMetrics, process_registry
+from lowmark.app.process_metrics import ConfigMetrics, ThreadMetrics, process_registry
 from lowmark.app.service_manager import ServiceManager
 from lowmark.helpers import Backoff, Helper
 from lowmark.query.result_names import result_names
@@ -87,17 +88,17 @@ class Beginning:
 
 def run_job(
     config: Config, *, queries: Sequence[str] | None, master: str | None, until_last: bool, beginning: Beginning,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None], changes: ConfigChanges | None = None,
 ) -> int:  # fmt: skip
     """Runs until SIGTERM or SIGINT, or with `until_last` until all sources have ended and their windows are written;
-    then returns 0, or 2 if a query is quarantined.
+    then returns 0, or 2 if a query is quarantined. `changes`: it takes each, as it does on SIGHUP.
 
     JobStopped, EnvironmentNotReady, ConfigError or QueryError say why it could not start or why it stopped. Call it
     from the main thread, which gets signals.
     """
     taken, asked = Reload(config, plan_queries(config, queries)), beginning
     former: Reload | None = None  # what has run before a reload
-    reloading, kept, backoff = ReloadRequests(queries), KeptSpark(), Backoff()
+    reloading, kept, backoff = ReloadRequests(queries, changes), KeptSpark(), Backoff()
     until_s = -math.inf  # a start is repeated while brokers are away
     with reloading.listening():
         try:
@@ -121,7 +122,7 @@ def run_job(
                 except (CheckpointRefused, EnvironmentNotReady) as error:
                     if former is None or job.works:
                         raise
-                    refused(error)
+                    reloading.refuse(error)
                     taken, former = former, None
                 if job.told_to_end:
                     return 0
@@ -178,6 +179,7 @@ class _Job:
             lambda: living(self._helpers()), self._config.metrics,
         )  # fmt: skip
         ThreadMetrics(self._registry, self._helpers)
+        ConfigMetrics(self._registry, lambda: reloading.refused)
         self._step = ""  # of the start, until the query runs
         self._query: JobQuery | None = None
         self._spark: Spark | None = None
@@ -508,5 +510,7 @@ class _Job:
         detail = {"job": self._name, "query": "running" if active else "not running", **reach.detail, **store.detail}
         if self._change is not None and (waits := self._change[1].waits):
             detail |= {f"changes when sources cover the new text: {name}": why for name, why in waits.items()}
+        if self._reloading.refused is not None:
+            detail |= {REFUSED: self._reloading.refused}
         detail |= {f"quarantined {query}": why for query, why in sorted(self._quarantined.items())}
         return Health(active and reach.ok and store.ok, detail)

@@ -1,4 +1,4 @@
-"""SIGHUP to `lowmark run`: reads the configuration again, and has the job take its queries.
+"""SIGHUP to `lowmark run`, or a change of its configuration: has the job take the queries in the file.
 
 A configuration that makes no sense, or changes what only a new process can take, is refused with the reason, and the
 job goes on as before; so it does if nothing has changed that concerns it. Otherwise the streaming query ends between
@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from lowmark.app.config.changes import ConfigChanges
 from lowmark.app.config.file import Config, load_config
 from lowmark.app.config.queries import plan_queries
 from lowmark.app.config.toml_tables import ConfigError
 from lowmark.query.plan.nodes import QueryPlan
 
-__all__ = ["Reload", "ReloadRequests", "refused", "unchanged"]
+__all__ = ["Reload", "ReloadRequests", "unchanged"]
 
 _LOG = logging.getLogger("lowmark.job")
 
@@ -45,10 +46,14 @@ class Reload:
 
 
 class ReloadRequests:
-    """`queries`: the subset that the job runs; None: all. Enter `listening` in the main thread."""
+    """`queries`: the subset that the job runs; None: all. `changes`: each is a request, too. Enter `listening` in the
+    main thread."""
 
-    def __init__(self, queries: Sequence[str] | None) -> None:
+    def __init__(self, queries: Sequence[str] | None, changes: ConfigChanges | None = None) -> None:
         self._queries = queries
+        self._changes = changes
+        self.refused: str | None = None
+        """Why the present configuration is not in use."""
         self._asked = threading.Event()
 
     @contextmanager
@@ -67,6 +72,8 @@ class ReloadRequests:
 
     def take(self, config: Config) -> Reload | None:
         """What is to be taken in the place of this configuration, if somebody has asked. Asks no broker."""
+        if self._changes is not None and self._changes.found():
+            self.ask()
         if not self._asked.is_set():
             return None
         self._asked.clear()
@@ -75,9 +82,14 @@ class ReloadRequests:
             plans = plan_queries(found, self._queries)
             _check(config, found)
         except ConfigError as error:
-            refused(error)
+            self.refuse(error)
             return None
+        self.refused = None
         return Reload(found, plans)
+
+    def refuse(self, error: Exception) -> None:
+        self.refused = str(error)
+        _LOG.error("the configuration was refused, and the old one stays in use: %s", error)
 
 
 def _check(before: Config, now: Config) -> None:
@@ -91,7 +103,3 @@ def _check(before: Config, now: Config) -> None:
 
 def unchanged() -> None:
     _LOG.warning("the configuration was read again: nothing has changed that concerns the job")
-
-
-def refused(error: Exception) -> None:
-    _LOG.error("the configuration was refused, and the old one stays in use: %s", error)
