@@ -56,5 +56,5 @@ def test_damage_is_said_with_the_file(folder: Path, capsys: pytest.CaptureFixtur
         whole(folder)
     form = json.loads((folder / "lowmark.json").read_text())
     (folder / "lowmark.json").write_text(json.dumps({**form, "version": 99}))
-    with pytest.raises(CheckpointRefused, match="its version is 99, this program reads 7"):
+    with pytest.raises(CheckpointRefused, match="its version is 99, this program reads 8"):
         whole(folder)

@@ -147,7 +147,7 @@ def test_what_a_job_needs_is_looked_for_on_this_host(tmp_path: Path, monkeypatch
     damaged_jars(tmp_path / "cache")
     (tmp_path / "checkpoint").write_text("")
     found = said()
-    assert "differ from the lockfile in 4 of 4" in (found["jars"].problem or "")
+    assert "differ from the lockfile in 5 of 5" in (found["jars"].problem or "")
     assert f"{tmp_path}/checkpoint is not a folder. Set job.checkpoint to" in (found["checkpoint"].problem or "")
 
 
