@@ -111,7 +111,7 @@ class JobQuery:
 
     @property
     def waits(self) -> bool:
-        """Whether it finds no new records."""
+        """Whether Spark has looked for new records and found none."""
         try:
             return self._query is not None and self._query.status["message"] == _NOTHING_TO_READ
         except _JVM_GONE:
@@ -125,7 +125,7 @@ class JobQuery:
         except OSError as error:
             return (error.strerror or str(error)) if self.active else None
         except Py4JError:
-            return None
+            pass
         return None
 
     def start(self, spark: SparkSession, asked: Asked | None = None) -> None:
@@ -223,8 +223,9 @@ class JobQuery:
             self._wake.set()
 
     def _report_phases(self) -> None:
-        """Those of the batch before, because Spark reports a batch when it has ended. A listener would cost as much as
-        the planning of a batch: pyspark fetches each number of a report by itself."""
+        """Hand on the phases of the batch before this one: Spark reports a batch when it has ended. A listener of Spark
+        would take as much CPU time as the planning of a batch, because pyspark fetches each number of a report by
+        itself."""
         progress = None if self._query is None else self._query.lastProgress
         if progress is not None and progress.batchId != self._reported and "addBatch" in progress.durationMs:
             self._reported = progress.batchId

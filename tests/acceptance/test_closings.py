@@ -508,6 +508,16 @@ CONVERSATIONS = st.lists(
 )
 
 
+def seen_by_two(drawn: list[tuple[int, int, int, str, bool, int]]) -> list[list[Spec]]:
+    """The packets of two sources. The last number of a conversation says which of them see it."""
+    sources: list[list[Spec]] = [[], []]
+    for client, begin, length, ending, six, where in drawn:
+        for rank in (0, 1):
+            if where >> rank & 1:
+                sources[rank] += conversation(client, begin, begin + length, ending, six)
+    return [in_order(BEATS, specs) for specs in sources]
+
+
 @given(
     drawn=CONVERSATIONS, cuts=st.lists(st.integers(1, 200), max_size=40), seed=st.integers(0, 2**32),
     buckets=st.sampled_from((1, 3)), form=st.sampled_from(sorted(PUNCTUATED)), slots=st.sampled_from((1, 4, 64)),
@@ -519,12 +529,7 @@ def test_whatever_the_traffic_no_row_is_wrong_without_a_word(
     flush: Flush,
 ) -> None:  # fmt: skip
     """Connections of the same addresses and ports overlap and follow each other; one or both sources see each."""
-    sources: list[list[Spec]] = [[], []]
-    for client, begin, length, ending, six, where in drawn:
-        for rank in (0, 1):
-            if where >> rank & 1:
-                sources[rank] += conversation(client, begin, begin + length, ending, six)
-    sources = [in_order(BEATS, specs) for specs in sources]
+    sources = seen_by_two(drawn)
     plain, text = PLAIN[form], PUNCTUATED[form]
     config = LowLevelConfig(slots=slots, flush=flush)
     seen = run(text, sources, cuts, Random(seed), buckets=buckets, config=config)
@@ -563,12 +568,7 @@ def test_no_row_behind_a_join_is_wrong_without_a_word(
     drawn: list[tuple[int, int, int, str, bool, int]], cuts: list[int], seed: int, hint: str
 ) -> None:
     """Also where addresses and ports come again in the window, and where rows go through an exchange."""
-    sources: list[list[Spec]] = [[], []]
-    for client, begin, length, ending, six, where in drawn:
-        for rank in (0, 1):
-            if where >> rank & 1:
-                sources[rank] += conversation(client, begin, begin + length, ending, six)
-    sources = [in_order(BEATS, specs) for specs in sources]
+    sources = seen_by_two(drawn)
     text = _IN_TURN.format(hint)
     seen = run(f"{text} PUNCTUATE ON conn", sources, cuts, Random(seed), buckets=3)
     assert seen.reasons <= {Reason.PUNCTUATED}

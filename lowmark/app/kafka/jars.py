@@ -74,7 +74,7 @@ SPARK_KAFKA = JarSet(
         JarCoordinates("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
         JarCoordinates("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
         JarCoordinates("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
-        # Not a part of the connector: with it, Hadoop does not start a `chmod` for each file that Spark writes.
+        # Beside the connector: Hadoop's class for local files, but without a `chmod` process for each file.
         JarCoordinates("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0", transitive=False),
     ),
 )
