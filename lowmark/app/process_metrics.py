@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import (
     CollectorRegistry,
+    Gauge,
     GCCollector,
     Info,
     PlatformCollector,
@@ -59,16 +60,13 @@ class ThreadMetrics(Collector):
         yield from (up, restarts)
 
 
-class ConfigMetrics(Collector):
+class ConfigMetrics:
     """`refused`: why the present configuration is not in use; called at each scrape."""
 
     def __init__(self, registry: CollectorRegistry, refused: Callable[[], str | None]) -> None:
-        self._refused = refused
-        registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
+        gauge = Gauge(
             "lowmark_configuration_refused",
             "1 while the process goes on with a former configuration, because it has refused the present one.",
-            value=int(self._refused() is not None),
-        )
+            registry=registry,
+        )  # fmt: skip
+        gauge.set_function(lambda: float(refused() is not None))

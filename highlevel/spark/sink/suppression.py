@@ -53,9 +53,9 @@ class Suppression:
     """Suppression in one bucket. `completed`: by query, what former generations have announced. How far that has been
     reached again is kept in the bucket's state.
 
-    `exchanged`: the queries whose rows go through an exchange. A window of them closes after a round trip, and what
-    came late only now may already be in its verdict. It is told as an amendment, which the one before may have told. By
-    query: the time before which gaps are no news, because the records were not read again.
+    `exchanged`: by query whose rows go through an exchange, the time before which gaps are no news, because the records
+    were not read again. A window of such a query closes after a round trip, so its verdict may include what came late
+    only now. The verdict is told as an amendment, which the former generation may have told, too.
 
     `told`: the offset of the bucket's partials up to which all results were written, for each query whose results no
     window over time identifies.

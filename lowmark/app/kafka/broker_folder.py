@@ -140,8 +140,8 @@ class BrokerFolder:
         self._lock.flush()
 
     def last_lines(self) -> tuple[str, ...]:
-        """The end of what this start logged and printed, without the frames of stack traces. It prints little: the log
-        is full of settings."""
+        """The end of what this start logged and printed, without the frames of stack traces. What it printed comes
+        last, because the log is full of settings."""
         text = b""
         if self.log.exists():
             content = self.log.read_bytes()
